@@ -1,0 +1,321 @@
+//! The log: the totally ordered record of ref changes, and the states that sum it up.
+
+use minicbor::{Decode, Encode};
+
+use crate::{ChunkId, DecodeError, Digest, Limits, Nonce, PackId, RefName, RepositoryId, SegmentId, SnapshotId, Timestamp, sealed};
+
+const RECORD_MAGIC: [u8; 8] = *b"FBYLOGR0";
+const STATE_MAGIC: [u8; 8] = *b"FBYLOGS0";
+
+/// An index segment as a log record names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(array)]
+pub struct SegmentRef {
+    /// Random name.
+    #[n(0)]
+    pub id: SegmentId,
+    /// Index generation it is stored under.
+    #[n(1)]
+    pub generation: u64,
+    /// BLAKE3 of the whole object.
+    #[n(2)]
+    pub digest: Digest,
+    /// Length in bytes.
+    #[n(3)]
+    pub len: u64,
+}
+
+/// One ref that a record moves.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RefChange {
+    /// The ref.
+    #[n(0)]
+    pub name: RefName,
+    /// Its sequence after this change: one more than before, from 1, also across a removal.
+    #[n(1)]
+    pub sequence: u64,
+    /// What it was before; `None` if there was no such ref.
+    #[n(2)]
+    pub old: Option<SnapshotId>,
+    /// What it is now; `None` if the ref is removed.
+    #[n(3)]
+    pub new: Option<SnapshotId>,
+    /// The version the new one was made from.
+    #[n(4)]
+    pub parent: Option<SnapshotId>,
+    /// The chunk with the signature over the new version.
+    #[n(5)]
+    pub envelope: Option<ChunkId>,
+}
+
+/// One record of the log, the object `log/commit/<sequence>`; creating it is the commit.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct LogRecord {
+    /// The repository, so that a record cannot pass for another's.
+    #[n(0)]
+    pub repository: RepositoryId,
+    /// Number of the record, from 1 without gaps; equal to its object's name.
+    #[n(1)]
+    pub sequence: u64,
+    /// BLAKE3 of the record before as stored; `None` for the first.
+    #[n(2)]
+    pub previous: Option<Digest>,
+    /// Tells the writer whether a record under this number is its own.
+    #[n(3)]
+    pub nonce: Nonce,
+    /// Who wrote it.
+    #[n(4)]
+    pub writer: String,
+    /// Program and version that wrote it.
+    #[n(5)]
+    pub tool: String,
+    /// The writer's clock; for people, never for safety.
+    #[n(6)]
+    pub time: Timestamp,
+    /// The index generation the writer had read.
+    #[n(7)]
+    pub index_generation: u64,
+    /// Refs moved, sorted by name.
+    #[n(8)]
+    pub refs: Vec<RefChange>,
+    /// Index segments added.
+    #[n(9)]
+    pub segments: Vec<SegmentRef>,
+}
+
+impl LogRecord {
+    /// The object's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        sealed::seal(&RECORD_MAGIC, self)
+    }
+
+    /// Reads record number `sequence` of `repository`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for damage, or if it is another repository's or another number's record.
+    pub fn decode(repository: RepositoryId, sequence: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let what = "log record";
+        let record: Self = sealed::open(what, &RECORD_MAGIC, bytes, Limits::DEFAULT.log_record_bytes)?;
+        if record.sequence != sequence || record.repository != repository {
+            return Err(DecodeError::Contradiction {
+                what,
+                field: "sequence or repository",
+                claimed: record.sequence,
+                actual: sequence,
+            });
+        }
+        check_sorted(what, record.refs.iter().map(|change| &change.name))?;
+        check_time(what, record.time)?;
+        Ok(record)
+    }
+}
+
+/// One version of a ref, as its history keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RefVersion {
+    /// Sequence of the ref.
+    #[n(0)]
+    pub sequence: u64,
+    /// The version.
+    #[n(1)]
+    pub snapshot: SnapshotId,
+    /// The version it was made from.
+    #[n(2)]
+    pub parent: Option<SnapshotId>,
+    /// Number of the log record that made it.
+    #[n(3)]
+    pub log_sequence: u64,
+    /// That record's time.
+    #[n(4)]
+    pub time: Timestamp,
+    /// That record's writer.
+    #[n(5)]
+    pub writer: String,
+    /// The chunk with the signature.
+    #[n(6)]
+    pub envelope: Option<ChunkId>,
+}
+
+/// A ref with its history. A removed ref keeps its sequence and loses its history, so that its sequence never goes back.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct RefState {
+    /// The ref.
+    #[n(0)]
+    pub name: RefName,
+    /// Its sequence now.
+    #[n(1)]
+    pub sequence: u64,
+    /// Its versions, oldest first; empty if the ref is removed.
+    #[n(2)]
+    pub versions: Vec<RefVersion>,
+}
+
+/// The sum of all records up to one: the object `log/commit.state/<sequence>`.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct LogState {
+    /// The repository.
+    #[n(0)]
+    pub repository: RepositoryId,
+    /// Number of the last record it contains; 0 for an empty log.
+    #[n(1)]
+    pub sequence: u64,
+    /// BLAKE3 of that record as stored; `None` for an empty log.
+    #[n(2)]
+    pub last: Option<Digest>,
+    /// Index generation.
+    #[n(3)]
+    pub index_generation: u64,
+    /// All refs, sorted by name.
+    #[n(4)]
+    pub refs: Vec<RefState>,
+    /// All live index segments, in the order they came.
+    #[n(5)]
+    pub segments: Vec<SegmentRef>,
+    /// Packs that no new commit may rely on.
+    #[n(6)]
+    pub condemned: Vec<PackId>,
+}
+
+impl LogState {
+    /// The state before the first record.
+    #[must_use]
+    pub const fn empty(repository: RepositoryId) -> Self {
+        Self {
+            repository,
+            sequence: 0,
+            last: None,
+            index_generation: 0,
+            refs: Vec::new(),
+            segments: Vec::new(),
+            condemned: Vec::new(),
+        }
+    }
+
+    /// The object's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        sealed::seal(&STATE_MAGIC, self)
+    }
+
+    /// Reads the state after record `sequence` of `repository`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for damage, or if it is another repository's or another number's state.
+    pub fn decode(repository: RepositoryId, sequence: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let what = "log state";
+        let state: Self = sealed::open(what, &STATE_MAGIC, bytes, Limits::DEFAULT.log_state_bytes)?;
+        if state.sequence != sequence || state.repository != repository {
+            return Err(DecodeError::Contradiction {
+                what,
+                field: "sequence or repository",
+                claimed: state.sequence,
+                actual: sequence,
+            });
+        }
+        check_sorted(what, state.refs.iter().map(|state| &state.name))?;
+        Ok(state)
+    }
+
+    /// The number of the last record in a state of any repository, unless the bytes are damaged.
+    #[must_use]
+    pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
+        let state: Self = sealed::open("log state", &STATE_MAGIC, bytes, Limits::DEFAULT.log_state_bytes).ok()?;
+        Some(state.sequence)
+    }
+
+    /// The ref's state, also of a removed one.
+    #[must_use]
+    pub fn find(&self, name: &RefName) -> Option<&RefState> {
+        let at = self.refs.binary_search_by(|state| state.name.cmp(name)).ok()?;
+        Some(&self.refs[at])
+    }
+
+    /// The newest version of a ref; `None` if there is no such ref or it was removed.
+    #[must_use]
+    pub fn newest(&self, name: &RefName) -> Option<&RefVersion> {
+        self.find(name)?.versions.last()
+    }
+
+    /// Takes in the next record, whose bytes have the digest `digest`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the record does not follow this state: its number, the record it follows, or what it says a
+    /// ref was before. Nothing is changed then.
+    pub fn apply(&mut self, record: &LogRecord, digest: Digest) -> Result<(), DecodeError> {
+        let what = "log record";
+        if record.sequence != self.sequence + 1 || record.previous != self.last {
+            return Err(DecodeError::Order { what, index: record.sequence });
+        }
+        for change in &record.refs {
+            let now = self.find(&change.name);
+            let sequence = now.map_or(0, |state| state.sequence);
+            let current = now.and_then(|state| state.versions.last()).map(|version| version.snapshot);
+            if change.sequence != sequence + 1 || change.old != current || (change.old.is_none() && change.new.is_none())
+            {
+                return Err(DecodeError::Contradiction {
+                    what,
+                    field: "ref sequence or old version",
+                    claimed: change.sequence,
+                    actual: sequence + 1,
+                });
+            }
+        }
+        for change in &record.refs {
+            self.move_ref(record, change);
+        }
+        self.segments.extend_from_slice(&record.segments);
+        self.sequence = record.sequence;
+        self.last = Some(digest);
+        Ok(())
+    }
+
+    fn move_ref(&mut self, record: &LogRecord, change: &RefChange) {
+        let at = match self.refs.binary_search_by(|state| state.name.cmp(&change.name)) {
+            Ok(at) => at,
+            Err(at) => {
+                let state = RefState { name: change.name.clone(), sequence: 0, versions: Vec::new() };
+                self.refs.insert(at, state);
+                at
+            }
+        };
+        let state = &mut self.refs[at];
+        state.sequence = change.sequence;
+        match change.new {
+            None => state.versions.clear(),
+            Some(snapshot) => state.versions.push(RefVersion {
+                sequence: change.sequence,
+                snapshot,
+                parent: change.parent,
+                log_sequence: record.sequence,
+                time: record.time,
+                writer: record.writer.clone(),
+                envelope: change.envelope,
+            }),
+        }
+    }
+}
+
+fn check_time(what: &'static str, time: Timestamp) -> Result<(), DecodeError> {
+    if time.is_valid() {
+        Ok(())
+    } else {
+        Err(DecodeError::Field { what, field: "time", value: time.nanos.into() })
+    }
+}
+
+fn check_sorted<'n>(what: &'static str, names: impl Iterator<Item = &'n RefName>) -> Result<(), DecodeError> {
+    let mut last: Option<&RefName> = None;
+    for (index, name) in names.enumerate() {
+        if last.is_some_and(|last| last >= name) {
+            return Err(DecodeError::Order { what, index: index as u64 });
+        }
+        last = Some(name);
+    }
+    Ok(())
+}

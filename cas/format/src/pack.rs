@@ -1,0 +1,139 @@
+//! The end of a pack: a footer that lists its frames, and a trailer that finds the footer.
+
+use bytes::{Buf, BufMut};
+
+use crate::row::{decode_table, encode_table, need, table_len};
+use crate::{DecodeError, Digest, Limits, PackId, Row};
+
+/// Bytes of the trailer at the very end of a pack.
+pub const TRAILER_LEN: usize = Digest::LEN + 4 + 8;
+
+const FOOTER_MAGIC: [u8; 8] = *b"FBYFOOT0";
+const TRAILER_MAGIC: [u8; 8] = *b"FBYPACK0";
+const WHAT: &str = "pack footer";
+
+/// The table of a pack's frames: `[magic: 8][pack id: 16][row count: 4][rows sorted by id][bases]`, followed by the
+/// trailer. It begins where the last frame ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackFooter {
+    /// The pack's own name, so that a footer cannot pass for another pack's.
+    pub pack: PackId,
+    /// One row a frame, sorted by id, no id twice.
+    pub rows: Vec<Row>,
+}
+
+/// The last bytes of a pack: `[BLAKE3 of the footer: 32][footer length: 4 LE][magic: 8]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackTrailer {
+    /// BLAKE3 of the footer's bytes.
+    pub digest: Digest,
+    /// Length of the footer in bytes.
+    pub footer_len: u32,
+}
+
+impl PackFooter {
+    /// Footer and trailer, as they stand at the end of a pack. Sorts the rows.
+    #[must_use]
+    pub fn encode(&mut self) -> Vec<u8> {
+        self.rows.sort_unstable_by_key(Row::id);
+        let mut bytes = Vec::with_capacity(FOOTER_MAGIC.len() + PackId::LEN + table_len(&self.rows) + TRAILER_LEN);
+        bytes.put_slice(&FOOTER_MAGIC);
+        bytes.put_slice(self.pack.as_bytes());
+        encode_table(&self.rows, &mut bytes);
+        let digest = Digest::of(&bytes);
+        let footer_len = u32::try_from(bytes.len()).expect("a footer is far below 4 GiB");
+        bytes.put_slice(digest.as_bytes());
+        bytes.put_u32_le(footer_len);
+        bytes.put_slice(&TRAILER_MAGIC);
+        bytes
+    }
+
+    /// Reads the footer of `pack` whose trailer has been read. `frames_len` is the number of bytes before the footer.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if a checksum fails, if it is another pack's footer, or if rows reach out of the pack or overlap.
+    pub fn decode(
+        pack: PackId,
+        trailer: &PackTrailer,
+        frames_len: u64,
+        bytes: &[u8],
+    ) -> Result<Self, DecodeError> {
+        if bytes.len() as u64 != u64::from(trailer.footer_len) {
+            let needed = trailer.footer_len.into();
+            return Err(DecodeError::Truncated { what: WHAT, needed, len: bytes.len() as u64 });
+        }
+        if Digest::of(bytes) != trailer.digest {
+            return Err(DecodeError::Checksum { what: WHAT });
+        }
+        let mut input = bytes;
+        if need(WHAT, &mut input, 8)? != FOOTER_MAGIC {
+            return Err(DecodeError::Magic { what: WHAT });
+        }
+        if need(WHAT, &mut input, PackId::LEN as u64)? != pack.as_bytes() {
+            return Err(DecodeError::Field { what: WHAT, field: "pack id", value: 0 });
+        }
+        let rows = decode_table(WHAT, &mut input, false)?;
+        if !input.is_empty() {
+            let value = input.len() as u64;
+            return Err(DecodeError::Field { what: WHAT, field: "number of trailing bytes", value });
+        }
+        check_layout(&rows, frames_len)?;
+        Ok(Self { pack, rows })
+    }
+
+    /// The rows in the order of their frames in the pack.
+    #[must_use]
+    pub fn rows_by_offset(&self) -> Vec<Row> {
+        by_offset(&self.rows)
+    }
+}
+
+impl PackTrailer {
+    /// Reads the last [`TRAILER_LEN`] bytes of a pack.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if they are not a trailer or announce a footer over the limit.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let what = "pack trailer";
+        if bytes.len() != TRAILER_LEN {
+            return Err(DecodeError::Truncated { what, needed: TRAILER_LEN as u64, len: bytes.len() as u64 });
+        }
+        let (digest, mut rest) = bytes.split_at(Digest::LEN);
+        let footer_len = rest.get_u32_le();
+        if rest != TRAILER_MAGIC {
+            return Err(DecodeError::Magic { what });
+        }
+        let limit = Limits::DEFAULT.footer_bytes;
+        if u64::from(footer_len) > limit {
+            return Err(DecodeError::TooLong { what: WHAT, len: footer_len.into(), limit });
+        }
+        let digest = Digest::from_bytes(digest.try_into().expect("split at the digest's length"));
+        Ok(Self { digest, footer_len })
+    }
+}
+
+fn by_offset(rows: &[Row]) -> Vec<Row> {
+    let mut rows = rows.to_vec();
+    rows.sort_unstable_by_key(|row| row.offset);
+    rows
+}
+
+/// Frames follow each other without overlap, and the last ends where the footer begins.
+fn check_layout(rows: &[Row], frames_len: u64) -> Result<(), DecodeError> {
+    let mut end = 0;
+    for row in by_offset(rows) {
+        if u64::from(row.offset) < end {
+            return Err(DecodeError::Field { what: WHAT, field: "frame offset", value: row.offset.into() });
+        }
+        end = row.end();
+    }
+    if end != frames_len {
+        return Err(DecodeError::Contradiction {
+            what: WHAT,
+            field: "end of the last frame",
+            claimed: end,
+            actual: frames_len,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,484 @@
+//! Storing a folder as a new version of a ref.
+
+mod content;
+mod store;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_format::{
+    Directory, Entry, EntryKind, FileEntry, FrameKind, LogRecord, LogState, RefChange, RefName, Snapshot, SnapshotId,
+};
+
+use self::content::{FileOutcome, Worker};
+use self::store::Store;
+use crate::cancel::Cancel;
+use crate::class::{Classify, ErrorClass};
+use crate::codec::CodecError;
+use crate::index::{IndexError, LocalIndex, StatRecord};
+use crate::log::LogError;
+use crate::packer::{PackError, Stored};
+use crate::progress::{Progress, Warning};
+use crate::repository::{OpenError, ReadError, Repository, empty_record};
+use crate::scan::{Scan, ScanDir, ScanError, ScanKind, ScanOptions, scan};
+use crate::sync::Mutex;
+use crate::task;
+use crate::tree::{NodeSink, build_directory};
+
+/// Records of files written to the index at once.
+const STATS_BATCH: usize = 4096;
+
+/// What a ref must be for a push to move it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// No such ref.
+    Absent,
+    /// A version whose id starts so.
+    Prefix(String),
+}
+
+/// What to push and how.
+#[derive(Debug, Clone)]
+pub struct PushOptions {
+    /// Folder or file.
+    pub path: PathBuf,
+    /// Ref to move.
+    pub name: RefName,
+    /// Refuse if the ref is anything else.
+    pub expect: Option<Expect>,
+    /// Labels of the snapshot.
+    pub labels: BTreeMap<String, String>,
+    /// Patterns in the manner of `.gitignore`.
+    pub exclude: Vec<String>,
+    /// Move the ref although the source changed while it was read.
+    pub allow_changed: bool,
+    /// Find out what would be stored, and store nothing.
+    pub dry_run: bool,
+    /// Threads that read, cut, hash and encode.
+    pub threads: usize,
+}
+
+/// What a push did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushReport {
+    /// The version that stands for the folder.
+    pub snapshot: SnapshotId,
+    /// Its sequence in the ref. In a dry run the one it would get.
+    pub sequence: u64,
+    /// The version before.
+    pub parent: Option<SnapshotId>,
+    /// Whether the log got a record: not for an equal version, not in a dry run.
+    pub committed: bool,
+    /// What the folder holds.
+    pub totals: forebay_format::Totals,
+    /// Data chunks of all files.
+    pub chunks: u64,
+    /// Data chunks that were not there before.
+    pub new_chunks: u64,
+    /// Their plain bytes.
+    pub new_bytes: u64,
+    /// Bytes added to the origin: packs and index segments.
+    pub stored_bytes: u64,
+    /// Special files left out.
+    pub skipped: u64,
+    /// Files that changed while they were read.
+    pub changed: u64,
+    /// Files that vanished before they were read.
+    pub vanished: u64,
+}
+
+/// A push failed. The ref is as it was; what has been sent is remembered and not sent again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PushError {
+    /// The folder cannot be listed.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// A file cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// What the file system says.
+        source: std::io::Error,
+    },
+    /// The source changed while it was read, and nobody said that this is fine.
+    #[error(
+        "the source changed while it was read ({changed} changed, {vanished} vanished): the ref was not moved; \
+         push again when it is quiet, or with --allow-changed"
+    )]
+    Changed {
+        /// Files that changed.
+        changed: u64,
+        /// Files that vanished.
+        vanished: u64,
+    },
+    /// The ref is not what was expected.
+    #[error("{name} is {} and not {expected}: it was not moved", found.map_or_else(|| "absent".to_owned(), |id| id.to_hex()))]
+    Conflict {
+        /// The ref.
+        name: RefName,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: Option<SnapshotId>,
+    },
+    /// An encoder failed.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// Packs cannot be stored.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// The store is not fit to be written.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The index or an old manifest cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The index cannot be read or written.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The log cannot be read or written.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Asked to stop.
+    #[error("interrupted; what has been sent is kept, and the next push goes on from there")]
+    Interrupted,
+}
+
+impl Classify for PushError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Scan(source) => source.class(),
+            Self::Source { source, .. } => source.class(),
+            Self::Changed { .. } => ErrorClass::Partial,
+            Self::Conflict { .. } => ErrorClass::Conflict,
+            Self::Codec(source) => source.class(),
+            Self::Pack(source) => source.class(),
+            Self::Open(source) => source.class(),
+            Self::Read(source) => source.class(),
+            Self::Index(source) => source.class(),
+            Self::Log(source) => source.class(),
+            Self::Interrupted => ErrorClass::Interrupted,
+        }
+    }
+}
+
+/// Stores a folder and moves a ref to it.
+///
+/// # Errors
+/// [`PushError`]; the ref is as it was then.
+pub fn push(
+    repository: &mut Repository,
+    options: &PushOptions,
+    progress: &Progress,
+    cancel: &Cancel,
+) -> Result<PushReport, PushError> {
+    check_expected(repository.state(), options)?;
+    if !options.dry_run {
+        repository.prove_writable()?;
+    }
+    let own_folders: Vec<PathBuf> =
+        repository.origin().folder().cloned().into_iter().chain([repository.around.cache.clone()]).collect();
+    let scan_options = ScanOptions { exclude: &options.exclude, own_folders: &own_folders };
+    let notices = Arc::clone(&repository.around.notices);
+    let scan = scan(&options.path, &scan_options, progress, notices.as_ref(), cancel)?;
+    let index = repository.index()?;
+    let generation = repository.state().index_generation;
+    let ids = repository.around.seed.stream("packs");
+    let store = Store::new(repository, &index, &ids, options.dry_run);
+    let ((outcomes, snapshot, totals), stored) = store.run(|store| {
+        let outcomes = store_files(repository, &index, store, &scan, options, progress, cancel)?;
+        let (changed, vanished) = lost(&scan, &outcomes);
+        if changed + vanished > 0 && !options.allow_changed {
+            return Err(PushError::Changed { changed, vanished });
+        }
+        let (snapshot, totals) = store_tree(repository, store, &scan, &outcomes, options)?;
+        Ok((outcomes, snapshot, totals))
+    })?;
+    let (changed, vanished) = lost(&scan, &outcomes);
+    let counts = &store.counts;
+    let mut report = PushReport {
+        snapshot,
+        sequence: 0,
+        parent: None,
+        committed: false,
+        totals,
+        chunks: counts.chunks.load(Ordering::Relaxed),
+        new_chunks: counts.new_chunks.load(Ordering::Relaxed),
+        new_bytes: counts.new_bytes.load(Ordering::Relaxed),
+        stored_bytes: stored.bytes,
+        skipped: scan.skipped,
+        changed,
+        vanished,
+    };
+    drop(store);
+    commit(repository, options, &stored, &mut report)?;
+    if !options.dry_run {
+        index.commit_segments(&stored.segments, &stored.packs)?;
+        remember(repository, &index, &scan, &outcomes, generation)?;
+    }
+    Ok(report)
+}
+
+/// Files that changed while they were read, and names that vanished.
+fn lost(scan: &Scan, outcomes: &[FileOutcome]) -> (u64, u64) {
+    let count = |wanted: fn(&FileOutcome) -> bool| outcomes.iter().filter(|outcome| wanted(outcome)).count() as u64;
+    let changed = count(|outcome| matches!(outcome, FileOutcome::Changed(_)));
+    (changed, scan.vanished + count(|outcome| matches!(outcome, FileOutcome::Vanished)))
+}
+
+/// Reads and stores all files with several threads. The outcomes are in the order of the scan's files.
+fn store_files(
+    repository: &Repository,
+    index: &LocalIndex,
+    store: &Store<'_>,
+    scan: &Scan,
+    options: &PushOptions,
+    progress: &Progress,
+    cancel: &Cancel,
+) -> Result<Vec<FileOutcome>, PushError> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let outcomes: Mutex<Vec<Option<FileOutcome>>> = Mutex::new(std::iter::repeat_with(|| None).take(scan.files.len()).collect());
+    let notices = repository.around.notices.as_ref();
+    let work = || -> Result<(), PushError> {
+        let mut worker = Worker::new(repository, index, store, scan, progress);
+        loop {
+            let batch = content::next_batch(&next, &scan.files);
+            if batch.is_empty() {
+                return worker.finish();
+            }
+            for number in batch {
+                if cancel.is_cancelled() || store.has_failed() {
+                    worker.finish()?;
+                    return Err(PushError::Interrupted);
+                }
+                let outcome = worker.store_file(number)?;
+                content::tell(&outcome, &scan.base.join(&scan.files[number].path), notices);
+                outcomes.lock()[number] = Some(outcome);
+            }
+        }
+    };
+    let results = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..options.threads.max(1)).map(|_| task::spawn_scoped(scope, "push", work)).collect();
+        workers.into_iter().map(task::join).collect::<Vec<_>>()
+    });
+    // The first real error says more than the interruptions it caused.
+    let mut results: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+    results.sort_by_key(|error| matches!(error, PushError::Interrupted));
+    if let Some(error) = results.into_iter().next() {
+        return Err(error);
+    }
+    let outcomes = outcomes.into_inner();
+    Ok(outcomes.into_iter().map(|outcome| outcome.expect("every number was handed out once and done")).collect())
+}
+
+/// Stores the manifest bottom-up and the snapshot.
+fn store_tree(
+    repository: &Repository,
+    store: &Store<'_>,
+    scan: &Scan,
+    outcomes: &[FileOutcome],
+    options: &PushOptions,
+) -> Result<(SnapshotId, forebay_format::Totals), PushError> {
+    let mut sink = store.manifest_sink();
+    let root = store_dir(&mut sink, &scan.root, scan, outcomes)?;
+    let snapshot = Snapshot {
+        mode: scan.root.mode,
+        mtime: scan.root.mtime,
+        root,
+        chunker: repository.config.chunker,
+        labels: options.labels.clone(),
+    };
+    sink.store(FrameKind::Snapshot, &snapshot.encode())?;
+    sink.finish()?;
+    Ok((snapshot.id(), root.totals))
+}
+
+fn store_dir<S: NodeSink<Error = PushError>>(
+    sink: &mut S,
+    dir: &ScanDir,
+    scan: &Scan,
+    outcomes: &[FileOutcome],
+) -> Result<Directory, PushError> {
+    let mut entries = Vec::with_capacity(dir.entries.len());
+    for entry in &dir.entries {
+        let name = entry.name.to_vec();
+        match &entry.kind {
+            ScanKind::Dir(below) => {
+                let directory = store_dir(sink, below, scan, outcomes)?;
+                entries.push(Entry { name, mode: below.mode, mtime: below.mtime, kind: EntryKind::Dir(directory) });
+            }
+            ScanKind::Symlink { mode, mtime, target } => {
+                let kind = EntryKind::Symlink(target.to_vec());
+                entries.push(Entry { name, mode: *mode, mtime: *mtime, kind });
+            }
+            ScanKind::File(number) => {
+                let file = &scan.files[*number];
+                let stored = outcomes[file.same_as.unwrap_or(*number)].stored();
+                let Some(stored) = stored else { continue };
+                let kind = EntryKind::File(FileEntry {
+                    size: stored.stamp.size,
+                    digest: stored.digest,
+                    content: stored.content.clone().expect("content of a stored file is known"),
+                    holes: stored.holes.clone(),
+                    hard_link: file.hard_link,
+                });
+                entries.push(Entry { name, mode: file.mode, mtime: stored.stamp.mtime, kind });
+            }
+        }
+    }
+    build_directory(sink, entries)
+}
+
+/// Appends the log record that moves the ref, unless the ref is already there or it is a dry run.
+fn commit(
+    repository: &mut Repository,
+    options: &PushOptions,
+    stored: &Stored,
+    report: &mut PushReport,
+) -> Result<(), PushError> {
+    let snapshot = report.snapshot;
+    let newest = |state: &LogState| state.newest(&options.name).cloned();
+    if options.dry_run {
+        let before = newest(repository.state());
+        report.parent = before.as_ref().map(|version| version.snapshot);
+        report.sequence = next_sequence(repository.state(), &options.name);
+        if before.is_some_and(|version| version.snapshot == snapshot) {
+            report.sequence -= 1;
+        }
+        return Ok(());
+    }
+    let (time, writer) = (repository.around.clock.now(), repository.around.writer.clone());
+    let tool = repository.around.tool.clone();
+    let mut unchanged = None;
+    let appended = repository.append::<CommitError>(|state| {
+        check_expected(state, options)?;
+        let old = newest(state);
+        if let Some(version) = &old
+            && version.snapshot == snapshot
+            && stored.segments.is_empty()
+        {
+            unchanged = Some(version.clone());
+            return Err(CommitError::Unchanged);
+        }
+        let old = old.map(|version| version.snapshot);
+        let refs = if old == Some(snapshot) {
+            Vec::new()
+        } else {
+            let sequence = next_sequence(state, &options.name);
+            let change = RefChange {
+                name: options.name.clone(),
+                sequence,
+                old,
+                new: Some(snapshot),
+                parent: old,
+                envelope: None,
+            };
+            vec![change]
+        };
+        let empty = empty_record(state, time, writer.clone(), tool.clone());
+        Ok(LogRecord { refs, segments: stored.segments.clone(), ..empty })
+    });
+    match appended {
+        Ok(record) => match record.refs.into_iter().next() {
+            Some(change) => {
+                report.sequence = change.sequence;
+                report.parent = change.parent;
+                report.committed = true;
+            }
+            // Only segments of an earlier, interrupted push: the ref stays where it is.
+            None => {
+                let version = newest(repository.state()).expect("the ref was at this version in the record's state");
+                (report.sequence, report.parent) = (version.sequence, version.parent);
+            }
+        },
+        Err(CommitError::Unchanged) => {
+            let version = unchanged.expect("set where the error was made");
+            (report.sequence, report.parent) = (version.sequence, version.parent);
+        }
+        Err(CommitError::Push(error)) => return Err(*error),
+    }
+    Ok(())
+}
+
+/// What keeps a record from being appended.
+enum CommitError {
+    /// The ref is at this version already.
+    Unchanged,
+    /// A real error.
+    Push(Box<PushError>),
+}
+
+impl From<LogError> for CommitError {
+    fn from(source: LogError) -> Self {
+        Self::Push(Box::new(source.into()))
+    }
+}
+
+impl From<PushError> for CommitError {
+    fn from(source: PushError) -> Self {
+        Self::Push(Box::new(source))
+    }
+}
+
+fn next_sequence(state: &LogState, name: &RefName) -> u64 {
+    state.find(name).map_or(1, |ref_state| ref_state.sequence + 1)
+}
+
+fn check_expected(state: &LogState, options: &PushOptions) -> Result<(), PushError> {
+    let found = state.newest(&options.name).map(|version| version.snapshot);
+    let (holds, expected) = match &options.expect {
+        None => return Ok(()),
+        Some(Expect::Absent) => (found.is_none(), "absent"),
+        Some(Expect::Prefix(prefix)) => (found.is_some_and(|id| id.to_hex().starts_with(prefix)), prefix.as_str()),
+    };
+    if holds {
+        return Ok(());
+    }
+    Err(PushError::Conflict { name: options.name.clone(), expected: expected.to_owned(), found })
+}
+
+/// Remembers the files that were read, so that the next push reads only what changed. Files that changed so lately that
+/// another change could look the same are not remembered.
+fn remember(
+    repository: &Repository,
+    index: &LocalIndex,
+    scan: &Scan,
+    outcomes: &[FileOutcome],
+    generation: u64,
+) -> Result<(), PushError> {
+    let mut batch: Vec<(u64, u64, StatRecord)> = Vec::new();
+    for (file, outcome) in scan.files.iter().zip(outcomes) {
+        if let FileOutcome::Stored(record, read_at) = outcome
+            && record.stamp.is_settled(*read_at)
+        {
+            batch.push((file.device, file.inode, StatRecord { generation, ..record.clone() }));
+        }
+        if batch.len() == STATS_BATCH {
+            put_stats(index, &mut batch)?;
+        }
+    }
+    put_stats(index, &mut batch)?;
+    tracing::debug!(cache = %repository.around.cache.display(), "remembered the files that were read");
+    Ok(())
+}
+
+fn put_stats(index: &LocalIndex, batch: &mut Vec<(u64, u64, StatRecord)>) -> Result<(), PushError> {
+    index.put_stats(batch.iter().map(|(device, inode, record)| (*device, *inode, record)))?;
+    batch.clear();
+    Ok(())
+}
+
+/// A warning about one file.
+fn file_warning(kind: &'static str, path: &Path, what: &str) -> Warning {
+    use std::os::unix::ffi::OsStrExt;
+    Warning {
+        kind,
+        message: format!("{} {what}", path.display()),
+        path: Some(path.as_os_str().as_bytes().to_vec()),
+    }
+}

@@ -1,0 +1,217 @@
+//! The way from plain chunks to durable packs, shared by all threads of a push.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use forebay_format::{ChunkId, FrameKind};
+
+use super::PushError;
+use crate::codec::Encoder;
+use crate::index::{LocalIndex, PendingPack};
+use crate::numbers::length;
+use crate::packer::{PackError, PackKind, Packer, Stored};
+use crate::repository::Repository;
+use crate::rng::Random;
+use crate::run::FrameRun;
+use crate::sync::{Mutex, Receiver, Sender, bounded};
+use crate::task;
+use crate::tree::NodeSink;
+
+/// Runs are handed on at this size: 4 MiB, well above the 1 MiB that reads are coalesced to.
+const RUN_BYTES: usize = 4 << 20;
+/// Runs waiting for the packer.
+const RUNS_WAITING: usize = 4;
+/// Shards of the set of chunks on their way, so that threads rarely wait for each other.
+const SHARDS: usize = 16;
+
+/// What a push counts.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) chunks: AtomicU64,
+    pub(super) new_chunks: AtomicU64,
+    pub(super) new_bytes: AtomicU64,
+}
+
+/// What the threads send to the packer.
+enum Message {
+    Run(PackKind, FrameRun),
+    /// All runs have been sent: write the last pack and the segment.
+    End,
+    /// The push failed or was interrupted: make durable what there is.
+    Abandon,
+}
+
+/// Says which chunks are new, and carries their frames to the packer.
+pub(super) struct Store<'s> {
+    repository: &'s Repository,
+    index: &'s LocalIndex,
+    ids: &'s Random,
+    sender: Sender<Message>,
+    receiver: Mutex<Option<Receiver<Message>>>,
+    /// Chunks claimed by a thread of this push, until their pack is in the index.
+    claimed: [Mutex<BTreeSet<(FrameKind, ChunkId)>>; SHARDS],
+    failed: AtomicBool,
+    dry_run: bool,
+    pub(super) counts: Counts,
+}
+
+impl<'s> Store<'s> {
+    pub(super) fn new(repository: &'s Repository, index: &'s LocalIndex, ids: &'s Random, dry_run: bool) -> Self {
+        let (sender, receiver) = bounded(RUNS_WAITING);
+        Self {
+            repository,
+            index,
+            ids,
+            sender,
+            receiver: Mutex::new(Some(receiver)),
+            claimed: std::array::from_fn(|_| Mutex::default()),
+            failed: AtomicBool::new(false),
+            dry_run,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Runs `work` beside the packer. When it succeeds, all its chunks are durable and listed in segments; when it fails,
+    /// the packs that could be filled are durable and remembered. Called once.
+    pub(super) fn run<T>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, PushError>,
+    ) -> Result<(T, Stored), PushError> {
+        let receiver = self.receiver.lock().take().expect("a store runs once");
+        std::thread::scope(|scope| {
+            let packer = task::spawn_scoped(scope, "packer", || {
+                let result = self.pack(receiver);
+                self.failed.store(result.is_err(), Ordering::Release);
+                result
+            });
+            let result = work(self);
+            let last = if result.is_ok() { Message::End } else { Message::Abandon };
+            // A packer that is gone has failed, and its error is returned below.
+            let _gone = self.sender.send(last);
+            match (task::join(packer), result) {
+                (Ok(stored), Ok(result)) => Ok((result, stored)),
+                // The packer's error is the cause of what the threads say.
+                (Err(error), _) => Err(error.into()),
+                (Ok(_), Err(error)) => Err(error),
+            }
+        })
+    }
+
+    /// Whether the packer has failed; nothing more can be stored then.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// A way for one thread to store chunks of files.
+    pub(super) fn data_sink(&self) -> Sink<'_, 's> {
+        Sink::new(self, PackKind::Data)
+    }
+
+    /// A way for one thread to store the manifest.
+    pub(super) fn manifest_sink(&self) -> Sink<'_, 's> {
+        Sink::new(self, PackKind::Manifest)
+    }
+
+    /// The packer's thread.
+    fn pack(&self, receiver: Receiver<Message>) -> Result<Stored, PackError> {
+        if self.dry_run {
+            return Ok(count_only(&receiver));
+        }
+        let durable = |pack: &PendingPack| self.release(pack);
+        let mut packer = Packer::new(
+            self.repository.origin(),
+            self.index,
+            self.ids,
+            self.repository.around.runtime.clone(),
+            self.repository.state().index_generation,
+            &durable,
+        );
+        packer.adopt()?;
+        loop {
+            match receiver.recv() {
+                Ok(Message::Run(kind, run)) => packer.add(kind, run)?,
+                Ok(Message::End) => return packer.finish(),
+                Ok(Message::Abandon) | Err(_) => {
+                    packer.flush()?;
+                    return Ok(Stored::default());
+                }
+            }
+        }
+    }
+
+    /// Whether this thread is to store a chunk: nobody has it and no other thread claimed it.
+    fn claim(&self, kind: FrameKind, id: ChunkId) -> Result<bool, PushError> {
+        let known = self.index.locate(id)?.iter().any(|place| place.row.header.kind == kind);
+        Ok(!known && self.shard(id).lock().insert((kind, id)))
+    }
+
+    /// The index knows a pack's chunks now.
+    fn release(&self, pack: &PendingPack) {
+        for row in &pack.rows {
+            self.shard(row.id()).lock().remove(&(row.header.kind, row.id()));
+        }
+    }
+
+    fn shard(&self, id: ChunkId) -> &Mutex<BTreeSet<(FrameKind, ChunkId)>> {
+        &self.claimed[usize::from(id.as_bytes()[0]) % SHARDS]
+    }
+}
+
+/// A dry run sends its frames nowhere and counts their bytes.
+fn count_only(receiver: &Receiver<Message>) -> Stored {
+    let mut stored = Stored::default();
+    while let Ok(Message::Run(_, run)) = receiver.recv() {
+        stored.bytes += length(run.bytes.len());
+    }
+    stored
+}
+
+/// Encodes chunks of one thread into runs.
+pub(super) struct Sink<'k, 's> {
+    store: &'k Store<'s>,
+    kind: PackKind,
+    encoder: Encoder,
+    run: FrameRun,
+}
+
+impl<'k, 's> Sink<'k, 's> {
+    fn new(store: &'k Store<'s>, kind: PackKind) -> Self {
+        Self { store, kind, encoder: Encoder::new(), run: FrameRun::default() }
+    }
+
+    /// Stores a chunk unless it is there; says whether it is new.
+    pub(super) fn put(&mut self, kind: FrameKind, id: ChunkId, plain: &[u8]) -> Result<bool, PushError> {
+        if !self.store.claim(kind, id)? {
+            return Ok(false);
+        }
+        let (header, payload) = self.encoder.encode(kind, id, plain)?;
+        if self.run.bytes.capacity() == 0 {
+            self.run = FrameRun::with_capacity(RUN_BYTES + (RUN_BYTES >> 2));
+        }
+        self.run.push(&header, payload);
+        if self.run.bytes.len() >= RUN_BYTES {
+            self.send()?;
+        }
+        Ok(true)
+    }
+
+    /// Hands the last run on.
+    pub(super) fn finish(&mut self) -> Result<(), PushError> {
+        if self.run.is_empty() { Ok(()) } else { self.send() }
+    }
+
+    fn send(&mut self) -> Result<(), PushError> {
+        let run = std::mem::take(&mut self.run);
+        self.store.sender.send(Message::Run(self.kind, run)).map_err(|_packer_failed| PushError::Interrupted)
+    }
+}
+
+impl NodeSink for Sink<'_, '_> {
+    type Error = PushError;
+
+    fn store(&mut self, kind: FrameKind, plain: &[u8]) -> Result<ChunkId, PushError> {
+        let id = ChunkId::of(plain);
+        self.put(kind, id, plain)?;
+        Ok(id)
+    }
+}

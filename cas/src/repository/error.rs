@@ -1,0 +1,216 @@
+//! What can go wrong when a repository is opened, asked and read.
+
+use std::path::PathBuf;
+
+use forebay_format::{ChunkId, DecodeError, FrameKind, RefName};
+
+use crate::class::{Classify, ErrorClass};
+use crate::codec::CodecError;
+use crate::index::IndexError;
+use crate::log::LogError;
+use crate::origin::{OriginError, ProbeError};
+
+/// A repository cannot be opened or made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is none.
+    #[error("there is no repository at {origin}; `forebay push` or `forebay init` makes one")]
+    NotFound {
+        /// The origin.
+        origin: String,
+    },
+    /// There is one already.
+    #[error("there is a repository at {origin} already")]
+    Exists {
+        /// The origin.
+        origin: String,
+    },
+    /// Its configuration is damaged or newer than this program.
+    #[error("the configuration of the repository at {origin} cannot be read")]
+    Damaged {
+        /// The origin.
+        origin: String,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// Its folder cannot be made.
+    #[error("the folder {} cannot be made", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the file system says.
+        source: std::io::Error,
+    },
+    /// The store does not keep its word about conditional creates.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// The origin failed.
+    #[error("the repository cannot be opened")]
+    Origin(#[from] OriginError),
+    /// The log failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+impl Classify for OpenError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound { .. } => ErrorClass::NotFound,
+            Self::Exists { .. } => ErrorClass::Conflict,
+            Self::Damaged { source: DecodeError::Version { .. }, .. } => ErrorClass::Usage,
+            Self::Damaged { .. } => ErrorClass::Corrupt,
+            Self::Folder { source, .. } => match source.class() {
+                ErrorClass::Failed => ErrorClass::Space,
+                class => class,
+            },
+            Self::Probe(source) => source.class(),
+            Self::Origin(source) => source.class(),
+            Self::Log(source) => source.class(),
+        }
+    }
+}
+
+/// A version cannot be found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// No such ref.
+    #[error("{origin} has no ref {name}; `forebay refs` lists them")]
+    NotFound {
+        /// The origin.
+        origin: String,
+        /// The ref.
+        name: RefName,
+    },
+    /// No such version of the ref.
+    #[error("{name} has no version {version}; the newest is {name}@{newest}, `forebay log {name}` lists them")]
+    NoVersion {
+        /// The ref.
+        name: RefName,
+        /// The version asked for.
+        version: String,
+        /// Sequence of the newest.
+        newest: u64,
+    },
+    /// A prefix stands for several versions.
+    #[error("{name}@{version} stands for {matches} versions; write more digits")]
+    Ambiguous {
+        /// The ref.
+        name: RefName,
+        /// The prefix.
+        version: String,
+        /// Versions it stands for.
+        matches: usize,
+    },
+    /// The log failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+impl Classify for ResolveError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound { .. } | Self::NoVersion { .. } => ErrorClass::NotFound,
+            Self::Ambiguous { .. } => ErrorClass::Usage,
+            Self::Log(source) => source.class(),
+        }
+    }
+}
+
+/// Chunks cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// No pack is known that has the chunk.
+    #[error("{} chunk {id} is missing: no index segment lists it", kind.as_str())]
+    Missing {
+        /// The chunk.
+        id: ChunkId,
+        /// What it was wanted as.
+        kind: FrameKind,
+    },
+    /// The pack that should have it is gone or too short.
+    #[error("chunk {id} is lost: {pack} is missing or cut short")]
+    Pack {
+        /// The chunk.
+        id: ChunkId,
+        /// Object name of the pack.
+        pack: String,
+        /// What the origin says.
+        source: OriginError,
+    },
+    /// What lies where the chunk should is not its frame.
+    #[error("chunk {id} is damaged: {pack} has another frame at {offset}")]
+    Frame {
+        /// The chunk.
+        id: ChunkId,
+        /// Object name of the pack.
+        pack: String,
+        /// Byte offset.
+        offset: u64,
+    },
+    /// It is a chunk of another kind.
+    #[error("chunk {id} is a {} chunk and was wanted as {}", found.as_str(), wanted.as_str())]
+    Kind {
+        /// The chunk.
+        id: ChunkId,
+        /// What it is.
+        found: FrameKind,
+        /// What it was wanted as.
+        wanted: FrameKind,
+    },
+    /// The payload fails its checks.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The bytes are right and are not a node, list or snapshot.
+    #[error("{} chunk {id} is not what it should be", kind.as_str())]
+    Content {
+        /// The chunk.
+        id: ChunkId,
+        /// Its kind.
+        kind: FrameKind,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// Folders nest too deep, or the parts of a folder are out of order.
+    #[error("the folder {} is damaged: its parts contradict each other", String::from_utf8_lossy(path))]
+    Tree {
+        /// Path of the folder, raw bytes.
+        path: Vec<u8>,
+    },
+    /// An index segment is damaged.
+    #[error("the index segment {path} is damaged")]
+    Segment {
+        /// The object.
+        path: String,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// The index cache failed.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The origin failed.
+    #[error("the repository cannot be read")]
+    Origin(#[from] OriginError),
+}
+
+impl Classify for ReadError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Missing { .. }
+            | Self::Frame { .. }
+            | Self::Kind { .. }
+            | Self::Content { .. }
+            | Self::Tree { .. }
+            | Self::Segment { .. } => ErrorClass::Corrupt,
+            Self::Pack { source, .. } | Self::Origin(source) => match source.class() {
+                // What the log or an index lists must be there.
+                ErrorClass::NotFound => ErrorClass::Corrupt,
+                class => class,
+            },
+            Self::Codec(source) => source.class(),
+            Self::Index(source) => source.class(),
+        }
+    }
+}

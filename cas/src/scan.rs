@@ -1,0 +1,162 @@
+//! What is in a folder, before anything of it is read.
+
+mod walk;
+
+use std::path::{Path, PathBuf};
+
+use forebay_format::{EntryNameError, Timestamp};
+
+pub(crate) use self::walk::stamp;
+pub use self::walk::{ScanOptions, scan};
+use crate::class::{Classify, ErrorClass};
+use crate::index::FileStamp;
+use crate::pattern::PatternError;
+
+/// A folder as it was when it was listed.
+#[derive(Debug)]
+pub struct ScanDir {
+    /// Permission bits.
+    pub mode: u32,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// What is in it, sorted by raw name bytes.
+    pub entries: Vec<ScanEntry>,
+}
+
+/// One name in a folder.
+#[derive(Debug)]
+pub struct ScanEntry {
+    /// Raw bytes.
+    pub name: Box<[u8]>,
+    /// What it is.
+    pub kind: ScanKind,
+}
+
+/// What a name is.
+#[derive(Debug)]
+pub enum ScanKind {
+    /// A regular file: its number in [`Scan::files`].
+    File(usize),
+    /// A folder.
+    Dir(ScanDir),
+    /// A symbolic link.
+    Symlink {
+        /// Permission bits.
+        mode: u32,
+        /// Modification time.
+        mtime: Timestamp,
+        /// Target, raw bytes.
+        target: Box<[u8]>,
+    },
+}
+
+/// A regular file as the file system described it.
+#[derive(Debug)]
+pub struct ScanFile {
+    /// Path relative to the root.
+    pub path: PathBuf,
+    /// Device number.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length and times.
+    pub stamp: FileStamp,
+    /// For the second and later names of one file: the number of its first.
+    pub same_as: Option<usize>,
+    /// Number of the group of names, for a file with several names below the root.
+    pub hard_link: Option<u64>,
+}
+
+/// Everything below a root.
+#[derive(Debug)]
+pub struct Scan {
+    /// The folder to read files from.
+    pub base: PathBuf,
+    /// The root folder.
+    pub root: ScanDir,
+    /// All regular files, in the order a walk by names meets them.
+    pub files: Vec<ScanFile>,
+    /// Bytes of all files, those of further names not counted again.
+    pub bytes: u64,
+    /// Special files left out.
+    pub skipped: u64,
+    /// Names that vanished while the folder was listed.
+    pub vanished: u64,
+}
+
+/// A folder cannot be listed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScanError {
+    /// There is no such path.
+    #[error("{} does not exist", path.display())]
+    NotFound {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path starts with `~`, which only shells know.
+    #[error("{} does not exist: ~ is only known to shells, write the whole path", path.display())]
+    Tilde {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is neither a folder nor a regular file.
+    #[error("{} is neither a folder nor a regular file", path.display())]
+    NotFolder {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A name cannot be stored since it could lead out of its folder elsewhere.
+    #[error("{} cannot be stored: {source}; rename it or leave it out with --exclude", path.display())]
+    Name {
+        /// The path.
+        path: PathBuf,
+        /// The rule its name breaks.
+        source: EntryNameError,
+    },
+    /// Folders nest deeper than a manifest can say.
+    #[error("{} lies too deep: at most {limit} folders inside each other", path.display())]
+    Depth {
+        /// The path.
+        path: PathBuf,
+        /// Levels allowed.
+        limit: u32,
+    },
+    /// A pattern of `--exclude` is no pattern.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    /// The file system failed.
+    #[error("{} cannot be read", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the file system says.
+        source: std::io::Error,
+    },
+    /// Asked to stop.
+    #[error("stopped while listing {}", path.display())]
+    Interrupted {
+        /// The root.
+        path: PathBuf,
+    },
+}
+
+impl ScanError {
+    pub(crate) fn io(path: &Path, source: impl Into<std::io::Error>) -> Self {
+        Self::Io { path: path.to_owned(), source: source.into() }
+    }
+}
+
+impl Classify for ScanError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound { .. } => ErrorClass::NotFound,
+            Self::Tilde { .. } | Self::NotFolder { .. } | Self::Name { .. } | Self::Depth { .. }
+            | Self::Pattern(_) => ErrorClass::Usage,
+            Self::Io { source, .. } => source.class(),
+            Self::Interrupted { .. } => ErrorClass::Interrupted,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The harness of the end-to-end tests: it runs the real `forebay` binary and looks at it from outside.
+//!
+//! Three types to know: [`Sandbox`] (a folder of its own, an environment of its own, [`Sandbox::run`]),
+//! [`Outcome`] (what a run said, checked for panics and escape codes before a test sees it) and
+//! [`S3Server`] (an origin that can be slow, cut off, silent or wrong on request, with a log of every request).
+//! [`tree_of`] turns a folder into a value that can be compared.
+//!
+//! Non-goals: nothing here calls into the crates that are tested, and no test reads their private state.
+//!
+//! The binary is `$FOREBAY_BIN`, else the `forebay` that lies in the target folder of the running test.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "real processes need real time, threads and the environment"
+)]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a panic is how a test helper reports a failed check"
+)]
+
+mod content;
+mod outcome;
+mod running;
+mod s3;
+mod sandbox;
+mod tree;
+
+pub use content::{Seeded, rnd, write_rnd, write_rnd_file};
+pub use outcome::{Class, Outcome, bytes_of, field, raw_path, text};
+pub use running::{Running, wait_until};
+pub use s3::{Action, LoggedRequest, Rule, S3Server};
+pub use sandbox::{Command, Sandbox, Stdout, User, is_root, skipped};
+pub use tree::{
+    Entry, Kind, Tree, allocated_bytes, assert_tree_equal, contains_bytes, files_below, make_fifo, set_mtime, tree_of,
+};
