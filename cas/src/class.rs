@@ -30,6 +30,12 @@ pub enum ErrorClass {
 pub trait Classify {
     /// The class of this error.
     fn class(&self) -> ErrorClass;
+
+    /// The folder of the index cache, if what went wrong is that it is damaged: it can be deleted and the operation run
+    /// again.
+    fn damaged_index(&self) -> Option<&std::path::Path> {
+        None
+    }
 }
 
 impl Classify for std::io::Error {

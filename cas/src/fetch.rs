@@ -18,6 +18,7 @@ use crate::chunker::FastCdc;
 use crate::class::{Classify, ErrorClass};
 use crate::index::IndexError;
 use crate::pattern::PatternError;
+use crate::pieces::PieceReader;
 use crate::progress::Progress;
 use crate::repository::{ReadError, Repository};
 use crate::sync::Mutex;
@@ -103,6 +104,14 @@ impl Classify for FetchError {
             Self::Interrupted => ErrorClass::Interrupted,
         }
     }
+
+    fn damaged_index(&self) -> Option<&Path> {
+        match self {
+            Self::Index(source) => source.damaged_index(),
+            Self::Read(source) => source.damaged_index(),
+            _ => None,
+        }
+    }
 }
 
 /// What the threads count.
@@ -147,11 +156,14 @@ pub fn fetch(
             if cancel.is_cancelled() {
                 return Err(FetchError::Interrupted);
             }
-            worker.unit(&plan.units[unit])?;
+            let before = worker.pieces.payload_bytes();
+            let done = worker.unit(&plan.units[unit]);
+            Progress::add(&counts.payload_bytes, worker.pieces.payload_bytes() - before);
+            done?;
         }
     };
     run_threads(options.threads, plan.units.len(), &work, || Worker {
-        reader: &reader,
+        pieces: PieceReader::new(&reader),
         place: &place,
         plan: &plan,
         options,

@@ -62,6 +62,13 @@ impl Classify for IndexError {
             Self::Damaged { .. } | Self::Failed { .. } => ErrorClass::Failed,
         }
     }
+
+    fn damaged_index(&self) -> Option<&Path> {
+        match self {
+            Self::Damaged { folder, .. } => Some(folder),
+            Self::Failed { .. } => None,
+        }
+    }
 }
 
 /// How the index was opened.

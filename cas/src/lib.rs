@@ -10,12 +10,14 @@
 
 mod cancel;
 mod class;
+mod layout;
 mod progress;
 
 pub mod chunker;
 pub mod clock;
 pub mod codec;
-//pub mod diff;
+pub mod content;
+pub mod diff;
 pub mod fetch;
 pub mod index;
 pub mod log;
@@ -23,6 +25,7 @@ pub mod numbers;
 pub mod origin;
 pub mod packer;
 pub mod pattern;
+pub mod pieces;
 pub mod push;
 pub mod repository;
 pub mod rng;
@@ -31,8 +34,8 @@ pub mod scan;
 pub mod sync;
 pub mod task;
 pub mod tree;
-//pub mod usage;
-//pub mod verify;
+pub mod usage;
+pub mod verify;
 
 pub use crate::cancel::Cancel;
 pub use crate::class::{Classify, ErrorClass};

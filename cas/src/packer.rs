@@ -45,6 +45,13 @@ impl Classify for PackError {
             Self::Died => ErrorClass::Failed,
         }
     }
+
+    fn damaged_index(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Index(source) => source.damaged_index(),
+            _ => None,
+        }
+    }
 }
 
 /// Object name of a pack: 256 folders, so that no folder of a local repository grows long.

@@ -164,6 +164,15 @@ impl Classify for PushError {
             Self::Interrupted => ErrorClass::Interrupted,
         }
     }
+
+    fn damaged_index(&self) -> Option<&Path> {
+        match self {
+            Self::Index(source) => source.damaged_index(),
+            Self::Read(source) => source.damaged_index(),
+            Self::Pack(source) => source.damaged_index(),
+            _ => None,
+        }
+    }
 }
 
 /// Stores a folder and moves a ref to it.

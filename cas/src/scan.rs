@@ -144,8 +144,25 @@ pub enum ScanError {
 }
 
 impl ScanError {
+    /// There is no such path; a `~` that no shell replaced gets a word of its own.
+    pub(crate) fn absent(path: &Path) -> Self {
+        let path = path.to_owned();
+        if path.as_os_str().as_encoded_bytes().starts_with(b"~") { Self::Tilde { path } } else { Self::NotFound { path } }
+    }
+
     pub(crate) fn io(path: &Path, source: impl Into<std::io::Error>) -> Self {
         Self::Io { path: path.to_owned(), source: source.into() }
+    }
+}
+
+/// What it means that a path cannot be looked at; `Ok` if it may all the same exist.
+///
+/// # Errors
+/// [`ScanError`] if there is no such path.
+pub fn check_path(path: &Path, source: &std::io::Error) -> Result<(), ScanError> {
+    match source.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => Err(ScanError::absent(path)),
+        _ => Ok(()),
     }
 }
 

@@ -1,1 +1,79 @@
-fn main(){}
+//! The `forebay` command: arguments, settings, output and exit codes around the store.
+//!
+//! Data flows one way: [`args`] (what was typed) and [`settings`] (what holds) make a [`context::Context`]; a module of
+//! [`commands`] does the work through `forebay-cas`; [`output`] shows it; [`failure`] maps every error to its exit code.
+
+mod args;
+mod commands;
+mod context;
+mod failure;
+mod meter;
+mod output;
+mod settings;
+mod stdio;
+mod stop;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let json = args::asks_for_json();
+    let parsed = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return args::refuse(&error, json),
+    };
+    let output = Output::new(json, parsed.global.quiet, parsed.global.color);
+    match run(&parsed, &output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(args: &Args, output: &Output) -> Result<(), Failure> {
+    let Some(command) = &args.command else {
+        return commands::about::version(output);
+    };
+    match command {
+        Command::Completions { shell } => return commands::about::completions(*shell, output),
+        Command::Man { dir } => return commands::about::man(dir, output),
+        _ => {}
+    }
+    let settings = settings::resolve(&args.global)?;
+    let context = Context::new(settings, args.global.verbose, output)?;
+    match dispatch(command, &context) {
+        // The index is a cache: one that is damaged is thrown away, and the command runs again.
+        Err(failure) if failure.damaged_index().is_some() => {
+            context.throw_away_index(&failure)?;
+            dispatch(command, &context)
+        }
+        result => result,
+    }
+}
+
+fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
+    match command {
+        Command::Init(args) => commands::init::run(context, args),
+        Command::Push(args) => commands::push::run(context, args),
+        Command::Fetch(args) => commands::fetch::run(context, args),
+        Command::Cat { path } => commands::cat::run(context, path),
+        Command::Ls(args) => commands::ls::run(context, args),
+        Command::Refs => commands::refs::list(context),
+        Command::Log { name } => commands::refs::log(context, name),
+        Command::Rm { name } => commands::refs::remove(context, name),
+        Command::Diff { old, new } => commands::diff::run(context, old, new),
+        Command::Verify(args) => commands::verify::run(context, args),
+        Command::Du { name } => commands::du::run(context, name.as_deref()),
+        Command::Config { show: args::ConfigCommand::Show } => commands::config::show(context),
+        Command::Completions { .. } | Command::Man { .. } => Ok(()),
+    }
+}

@@ -1,8 +1,6 @@
 //! One thread of a fetch: looks at what is there, reads what is missing, writes what is verified.
 
-mod layout;
 mod local;
-mod read;
 
 use std::fs::File;
 use std::io::Read;
@@ -13,17 +11,15 @@ use forebay_format::{ChunkId, Content, FileDigest};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use self::layout::Layout;
 use self::local::Local;
-use self::read::Piece;
 use super::place::{LastFolder, Place, partial_path, set_metadata, split};
 use super::plan::{Plan, PlanFile};
 use super::{Counts, FetchError, FetchOptions};
 use crate::chunker::FastCdc;
-use crate::codec::Decoder;
+use crate::layout::Layout;
 use crate::numbers::index;
+use crate::pieces::{Piece, PieceReader};
 use crate::progress::Progress;
-use crate::repository::ChunkReader;
 use crate::scan::stamp;
 use crate::sync::Mutex;
 use crate::tree::for_each_chunk;
@@ -37,7 +33,6 @@ const READ_BYTES: usize = 1 << 20;
 /// Memory a thread uses again and again.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
-    decoder: Decoder,
     plain: Vec<u8>,
     block: Vec<u8>,
 }
@@ -45,7 +40,7 @@ pub(super) struct Buffers {
 /// One thread of a fetch.
 #[derive(Debug)]
 pub(super) struct Worker<'w> {
-    pub(super) reader: &'w ChunkReader,
+    pub(super) pieces: PieceReader<'w>,
     pub(super) place: &'w Place,
     pub(super) plan: &'w Plan,
     pub(super) options: &'w FetchOptions,
@@ -102,7 +97,7 @@ impl Worker<'_> {
         if !is_file || shared || found.size != file.entry.size {
             return Ok(false);
         }
-        let record = self.reader.index().stat(stat.st_dev, stat.st_ino)?;
+        let record = self.pieces.chunks().index().stat(stat.st_dev, stat.st_ino)?;
         let known = record.is_some_and(|record| record.stamp == found && record.digest == file.entry.digest);
         if !known && !self.has_digest(file, last)? {
             return Ok(false);
@@ -156,14 +151,14 @@ impl Worker<'_> {
             if let Content::Inline(bytes) = &file.entry.content {
                 content.copy_from_slice(bytes);
             }
-            let mut layout = Layout::of(file);
-            for_each_chunk::<FetchError>(self.reader, &file.entry, |chunk| {
+            let mut layout = Layout::of(&file.entry);
+            for_each_chunk::<FetchError>(self.pieces.chunks(), &file.entry, |chunk| {
                 pieces.push(Piece { id: chunk.id, len: chunk.len, slot, offset: layout.place(chunk)? });
                 Ok(())
             })?;
             contents.push(content);
         }
-        self.read_pieces(pieces, |piece, plain| {
+        self.pieces.read::<FetchError>(pieces, |piece, plain| {
             let start = index(piece.offset);
             contents[piece.slot][start..start + plain.len()].copy_from_slice(plain);
             Ok(())
@@ -171,7 +166,7 @@ impl Worker<'_> {
         for (number, content) in numbers.iter().zip(contents) {
             let file = &self.plan.files[*number];
             let growing = self.create(*number, last)?;
-            for extent in Layout::of(file).extents() {
+            for extent in Layout::of(&file.entry).extents() {
                 let bytes = &content[index(extent.start)..index(extent.end)];
                 write_at(self.place, file, &growing.file, bytes, extent.start)?;
             }
@@ -189,9 +184,9 @@ impl Worker<'_> {
         let mut local = Local::of(old, self.chunker);
         let mut batch: Vec<Piece> = Vec::new();
         let mut batch_bytes = 0;
-        let mut layout = Layout::of(file);
+        let mut layout = Layout::of(&file.entry);
         let mut written = 0;
-        for_each_chunk::<FetchError>(self.reader, &file.entry, |chunk| {
+        for_each_chunk::<FetchError>(self.pieces.chunks(), &file.entry, |chunk| {
             let piece = Piece { id: chunk.id, len: chunk.len, slot: 0, offset: layout.place(chunk)? };
             if self.has_piece(&growing.file, &piece) {
                 Progress::add(&self.counts.local_bytes, piece.len.into());
@@ -219,7 +214,7 @@ impl Worker<'_> {
 
     fn write_batch(&mut self, file: &PlanFile, into: &File, batch: Vec<Piece>) -> Result<(), FetchError> {
         let (place, progress) = (self.place, self.progress);
-        self.read_pieces(batch, |piece, plain| {
+        self.pieces.read(batch, |piece, plain| {
             write_at(place, file, into, plain, piece.offset)?;
             Progress::add(&progress.bytes, piece.len.into());
             Ok(())

@@ -213,4 +213,11 @@ impl Classify for ReadError {
             Self::Index(source) => source.class(),
         }
     }
+
+    fn damaged_index(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Index(source) => source.damaged_index(),
+            _ => None,
+        }
+    }
 }

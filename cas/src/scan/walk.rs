@@ -37,10 +37,7 @@ pub fn scan(
     cancel: &Cancel,
 ) -> Result<Scan, ScanError> {
     let stat = rustix::fs::stat(path).map_err(|source| match source {
-        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR if path.as_os_str().as_bytes().starts_with(b"~") => {
-            ScanError::Tilde { path: path.to_owned() }
-        }
-        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => ScanError::NotFound { path: path.to_owned() },
+        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => ScanError::absent(path),
         source => ScanError::io(path, source),
     })?;
     let mut walker = Walker {

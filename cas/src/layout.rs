@@ -2,28 +2,27 @@
 
 use std::ops::Range;
 
-use forebay_format::{ChunkRef, DecodeError, FrameKind, Hole};
+use forebay_format::{ChunkRef, DecodeError, FileEntry, FrameKind, Hole};
 
-use crate::fetch::plan::PlanFile;
 use crate::repository::ReadError;
 
 /// Walks the content of a file from its start.
 #[derive(Debug)]
-pub(super) struct Layout<'f> {
+pub(crate) struct Layout<'f> {
     holes: &'f [Hole],
     offset: u64,
     size: u64,
 }
 
 impl<'f> Layout<'f> {
-    pub(super) fn of(file: &'f PlanFile) -> Self {
-        Self { holes: file.entry.holes(), offset: 0, size: file.entry.size }
+    pub(crate) fn of(file: &'f FileEntry) -> Self {
+        Self { holes: file.holes(), offset: 0, size: file.size }
     }
 
     /// File offset of the next chunk.
     ///
     /// A chunk never reaches over a hole: cutting starts anew behind one. A manifest that says otherwise is refused.
-    pub(super) fn place(&mut self, chunk: ChunkRef) -> Result<u64, ReadError> {
+    pub(crate) fn place(&mut self, chunk: ChunkRef) -> Result<u64, ReadError> {
         self.skip_holes();
         let start = self.offset;
         let end = self.holes.first().map_or(self.size, |hole| hole.offset);
@@ -37,7 +36,7 @@ impl<'f> Layout<'f> {
     }
 
     /// The parts of the file between its holes.
-    pub(super) fn extents(mut self) -> Vec<Range<u64>> {
+    pub(crate) fn extents(mut self) -> Vec<Range<u64>> {
         let mut extents = Vec::with_capacity(self.holes.len() + 1);
         loop {
             self.skip_holes();

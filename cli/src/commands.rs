@@ -1,0 +1,13 @@
+//! One module a command.
+
+pub(crate) mod about;
+pub(crate) mod cat;
+pub(crate) mod config;
+pub(crate) mod diff;
+pub(crate) mod du;
+pub(crate) mod fetch;
+pub(crate) mod init;
+pub(crate) mod ls;
+pub(crate) mod push;
+pub(crate) mod refs;
+pub(crate) mod verify;
