@@ -10,7 +10,7 @@ use crate::tree::for_each_chunk;
 
 /// Plain bytes read together: the memory this takes, whatever the file's length.
 const BATCH_BYTES: u64 = 4 << 20;
-const ZEROS: [u8; HOLE_BLOCK as usize] = [0; HOLE_BLOCK as usize];
+static ZEROS: [u8; index(HOLE_BLOCK)] = [0; index(HOLE_BLOCK)];
 
 /// Hands out a file's bytes in order, verified, holes as zeros.
 ///

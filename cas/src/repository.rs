@@ -168,12 +168,12 @@ impl Repository {
     pub fn remove_ref(&mut self, name: &RefName) -> Result<RefVersion, ResolveError> {
         let origin = self.origin.url().to_owned();
         let (time, writer, tool) = (self.around.clock.now(), self.around.writer.clone(), self.around.tool.clone());
-        let mut removed = None;
+        let mut removed = Err(ResolveError::NotFound { origin: origin.clone(), name: name.clone() });
         self.append::<ResolveError>(|state| {
             let Some(version) = state.newest(name) else {
                 return Err(ResolveError::NotFound { origin: origin.clone(), name: name.clone() });
             };
-            removed = Some(version.clone());
+            removed = Ok(version.clone());
             Ok(LogRecord {
                 refs: vec![RefChange {
                     name: name.clone(),
@@ -186,7 +186,7 @@ impl Repository {
                 ..empty_record(state, time, writer.clone(), tool.clone())
             })
         })?;
-        Ok(removed.expect("the record was built from the version it removes"))
+        removed
     }
 
     /// Finds a version of a ref.

@@ -33,7 +33,7 @@ pub enum OriginError {
         /// The object.
         path: String,
         /// What the store says.
-        source: object_store::Error,
+        source: Box<object_store::Error>,
     },
     /// The store cannot be reached, does not answer in time, or answers with a server error to the last try.
     #[error("{origin} does not answer for {path}: {reason}")]
@@ -45,7 +45,7 @@ pub enum OriginError {
         /// `refused`, `timeout`, `503` and the like, as far as it can be told.
         reason: String,
         /// What the store's client says.
-        source: object_store::Error,
+        source: Box<object_store::Error>,
     },
     /// A disk is full or read-only.
     #[error("the disk of {origin} is full or not writable, at {path}")]
@@ -55,7 +55,7 @@ pub enum OriginError {
         /// The object.
         path: String,
         /// What the file system says.
-        source: object_store::Error,
+        source: Box<object_store::Error>,
     },
     /// An object is larger than its kind can be.
     #[error("{path} in {origin} has {size} bytes, more than the limit of {limit}")]
@@ -95,7 +95,7 @@ pub enum OriginError {
         /// The object.
         path: String,
         /// What the store says.
-        source: object_store::Error,
+        source: Box<object_store::Error>,
     },
 }
 
@@ -104,12 +104,15 @@ impl OriginError {
         let (origin, path) = (origin.to_owned(), path.to_owned());
         if let Some(io) = find::<io::Error>(&source) {
             match io.class() {
-                ErrorClass::Space => return Self::Full { origin, path, source },
-                _ if io.kind() == io::ErrorKind::PermissionDenied => return Self::Denied { origin, path, source },
+                ErrorClass::Space => return Self::Full { origin, path, source: Box::new(source) },
+                _ if io.kind() == io::ErrorKind::PermissionDenied => {
+                    return Self::Denied { origin, path, source: Box::new(source) };
+                }
                 _ => {}
             }
         }
-        match source {
+        let source = Box::new(source);
+        match *source {
             object_store::Error::NotFound { .. } => Self::NotFound { origin, path },
             object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
                 Self::Denied { origin, path, source }
@@ -122,7 +125,7 @@ impl OriginError {
                 let reason = reason(&source);
                 Self::Unreachable { origin, path, reason, source }
             }
-            source => Self::Other { origin, path, source },
+            _ => Self::Other { origin, path, source },
         }
     }
 }

@@ -13,7 +13,7 @@ use super::store::{Sink, Store};
 use super::{PushError, file_warning};
 use crate::chunker::{Chunker, FastCdc};
 use crate::index::{FileStamp, LocalIndex, StatRecord};
-use crate::numbers::length;
+use crate::numbers::{index, length};
 use crate::progress::{Notices, Progress};
 use crate::repository::Repository;
 use crate::scan::{Scan, ScanFile, stamp};
@@ -24,7 +24,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Files handed to a thread at once stay neighbours in a pack.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 4 << 20;
-const ZERO_BLOCK: [u8; HOLE_BLOCK as usize] = [0; HOLE_BLOCK as usize];
+static ZERO_BLOCK: [u8; index(HOLE_BLOCK)] = [0; index(HOLE_BLOCK)];
 
 /// What became of a file.
 #[derive(Debug)]

@@ -138,7 +138,7 @@ pub enum ReadError {
         /// Object name of the pack.
         pack: String,
         /// What the origin says.
-        source: OriginError,
+        source: Box<OriginError>,
     },
     /// What lies where the chunk should is not its frame.
     #[error("chunk {id} is damaged: {pack} has another frame at {offset}")]
@@ -204,11 +204,8 @@ impl Classify for ReadError {
             | Self::Content { .. }
             | Self::Tree { .. }
             | Self::Segment { .. } => ErrorClass::Corrupt,
-            Self::Pack { source, .. } | Self::Origin(source) => match source.class() {
-                // What the log or an index lists must be there.
-                ErrorClass::NotFound => ErrorClass::Corrupt,
-                class => class,
-            },
+            Self::Pack { source, .. } => listed(source),
+            Self::Origin(source) => listed(source),
             Self::Codec(source) => source.class(),
             Self::Index(source) => source.class(),
         }
@@ -219,5 +216,13 @@ impl Classify for ReadError {
             Self::Index(source) => source.damaged_index(),
             _ => None,
         }
+    }
+}
+
+/// What the log or an index lists must be there.
+fn listed(source: &OriginError) -> ErrorClass {
+    match source.class() {
+        ErrorClass::NotFound => ErrorClass::Corrupt,
+        class => class,
     }
 }

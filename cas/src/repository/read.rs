@@ -90,7 +90,7 @@ impl ChunkReader {
         let path = pack_path(pack);
         self.runtime.block_on(self.origin.get_range(&path, range)).map_err(|source| match source {
             OriginError::NotFound { .. } | OriginError::Short { .. } | OriginError::TooLarge { .. } => {
-                ReadError::Pack { id, pack: path, source }
+                ReadError::Pack { id, pack: path, source: Box::new(source) }
             }
             source => source.into(),
         })

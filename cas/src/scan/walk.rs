@@ -63,6 +63,9 @@ pub fn scan(
     Ok(Scan { base, root, files, bytes, skipped, vanished })
 }
 
+/// A name with what the file system says of it.
+type Listed = (Box<[u8]>, Stat);
+
 struct Walker<'w> {
     base: PathBuf,
     exclude: Patterns,
@@ -111,7 +114,7 @@ impl Walker<'_> {
     }
 
     /// All names of a folder with what they are. The folder is closed again before those below are opened.
-    fn list(&mut self, path: &Path) -> Result<Vec<(Box<[u8]>, Stat)>, ScanError> {
+    fn list(&mut self, path: &Path) -> Result<Vec<Listed>, ScanError> {
         let follow = if path == self.base { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
         let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| ScanError::io(path, source))?;

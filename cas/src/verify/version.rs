@@ -14,6 +14,9 @@ use crate::sync::Mutex;
 use crate::task;
 use crate::tree::{entries, for_each_chunk, list_ids, push_name};
 
+/// A file with its relative path.
+type NamedFile = (Vec<u8>, FileEntry);
+
 /// Reads one version whole.
 pub(super) fn verify(
     repository: &mut Repository,
@@ -89,7 +92,7 @@ fn files_of(
     cancel: &Cancel,
     findings: &Findings<'_>,
     seen: &mut BTreeSet<ChunkId>,
-) -> Result<Option<Vec<(Vec<u8>, FileEntry)>>, VerifyError> {
+) -> Result<Option<Vec<NamedFile>>, VerifyError> {
     let snapshot = match reader.snapshot(version) {
         Ok(snapshot) => snapshot,
         Err(error) => {
@@ -120,7 +123,7 @@ fn sort_in(
     entry: Entry,
     above: &[u8],
     todo: &mut Vec<(Vec<u8>, Directory)>,
-    files: &mut Vec<(Vec<u8>, FileEntry)>,
+    files: &mut Vec<NamedFile>,
 ) {
     let mut path = above.to_vec();
     push_name(&mut path, &entry.name);
