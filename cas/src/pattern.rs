@@ -63,6 +63,6 @@ mod tests {
         let covers = |path: &str, is_dir| patterns.covers(Path::new(path), is_dir);
         assert!(covers("a/b/x.tmp", false) && covers("top", false) && covers("a/cache", true) && covers("a/cache/x", false));
         assert!(!covers("a/top", false) && !covers("cache", false) && !covers("a/keep.tmp", false) && !covers("x", false));
-        assert!(Patterns::new(&["a[".to_owned()]).is_err());
+        assert!(Patterns::new(&["{a".to_owned()]).is_err());
     }
 }

@@ -1,14 +1,24 @@
 //! The only place that draws randomness: one seed a run, split by name into independent streams.
 #![allow(clippy::disallowed_methods, reason = "this module implements what the lint points to")]
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng, TryRng};
 
 use crate::sync::Mutex;
 
 /// A seed that is split by name, so that one more draw in one stream shifts no other.
+///
+/// Clones share what has been handed out: no two streams of one seed ever draw the same values, and names made from them
+/// are never used twice.
 #[derive(Debug, Clone)]
-pub struct Seed([u8; 32]);
+pub struct Seed {
+    seed: [u8; 32],
+    /// Streams handed out so far, by name.
+    handed_out: Arc<Mutex<BTreeMap<String, u64>>>,
+}
 
 impl Seed {
     /// A seed from the operating system.
@@ -19,20 +29,24 @@ impl Seed {
     pub fn from_os() -> Self {
         let mut seed = [0; 32];
         SysRng.try_fill_bytes(&mut seed).expect("the operating system gives randomness");
-        Self(seed)
+        Self { seed, handed_out: Arc::default() }
     }
 
     /// A fixed seed, for tests and simulation.
     #[must_use]
     pub fn fixed(seed: u64) -> Self {
-        Self(*blake3::hash(&seed.to_le_bytes()).as_bytes())
+        Self { seed: *blake3::hash(&seed.to_le_bytes()).as_bytes(), handed_out: Arc::default() }
     }
 
-    /// The stream with this name.
+    /// The next stream with this name.
     #[must_use]
     pub fn stream(&self, name: &str) -> Random {
-        let seed = blake3::keyed_hash(&self.0, name.as_bytes());
-        Random { rng: Mutex::new(StdRng::from_seed(*seed.as_bytes())) }
+        let mut handed_out = self.handed_out.lock();
+        let number = handed_out.entry(name.to_owned()).or_default();
+        let mut hasher = blake3::Hasher::new_keyed(&self.seed);
+        hasher.update(&number.to_le_bytes()).update(name.as_bytes());
+        *number += 1;
+        Random { rng: Mutex::new(StdRng::from_seed(*hasher.finalize().as_bytes())) }
     }
 }
 
@@ -68,5 +82,13 @@ mod tests {
         assert_eq!(draw(1, "packs"), draw(1, "packs"));
         assert_ne!(draw(1, "packs"), draw(1, "nonces"));
         assert_ne!(draw(1, "packs"), draw(2, "packs"));
+    }
+
+    #[test]
+    fn no_stream_is_handed_out_twice() {
+        let seed = Seed::fixed(1);
+        let first = seed.stream("packs").bytes::<16>();
+        assert_ne!(first, seed.stream("packs").bytes::<16>());
+        assert_ne!(first, seed.clone().stream("packs").bytes::<16>());
     }
 }
