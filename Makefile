@@ -1,0 +1,35 @@
+# Everything builds into ${FOREBAY_TARGET:-$HOME/.cache/forebay-target} with one profile; see scripts/env.sh.
+SHELL := /bin/bash
+.PHONY: help build demo test bench soak fuzz fmt
+
+help:
+	@echo 'make demo    push, change, push again, fetch and verify real data'
+	@echo 'make test    everything a change has to pass'
+	@echo 'make build   the forebay binary'
+	@echo 'make bench   the store against cp, medians'
+	@echo 'make soak    the long forms of the fault tests'
+	@echo 'make fuzz    fuzz every decoder (SECONDS_EACH=60)'
+	@echo 'make fmt     format the sources'
+
+build:
+	@scripts/setup.sh build
+	@. scripts/env.sh && cargo build --workspace && echo "built $$FOREBAY"
+
+demo:
+	@scripts/demo.sh
+
+test:
+	@scripts/test.sh
+
+bench:
+	@scripts/bench/store.sh
+
+soak:
+	@scripts/setup.sh test
+	@. scripts/env.sh && FOREBAY_SOAK=1 cargo nextest run --workspace --profile soak
+
+fuzz:
+	@scripts/fuzz.sh
+
+fmt:
+	@cargo fmt --all

