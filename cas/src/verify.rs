@@ -104,6 +104,11 @@ impl<'f> Findings<'f> {
         Ok(())
     }
 
+    /// How much damage has been found so far.
+    fn damage(&self) -> u64 {
+        Progress::get(&self.missing) + Progress::get(&self.corrupt)
+    }
+
     fn say(&self, kind: &'static str, message: String) {
         self.notices.warn(Warning { kind, message, path: None });
     }

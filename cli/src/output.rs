@@ -104,7 +104,7 @@ impl Output {
             let _closed = self.item("error", object).and_then(|()| self.flush());
         } else {
             let _closed = self.flush();
-            self.to_stderr(&format!("{}: {message}", self.paint("error", "31")));
+            self.to_stderr(&format!("{}: {}", self.paint("error", "31"), text::message(message)));
         }
     }
 
@@ -142,7 +142,7 @@ impl Notices for Output {
             }
             let _closed = self.item("warning", object);
         } else if !self.is_quiet() {
-            let message = text::name(warning.message.as_bytes());
+            let message = text::message(&warning.message);
             self.to_stderr(&format!("{}: {message}", self.paint("warning", "33")));
         }
     }

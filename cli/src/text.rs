@@ -44,6 +44,19 @@ pub(crate) fn name(raw: &[u8]) -> String {
     shown
 }
 
+/// A message as one line: control characters, which can come from names, are escaped.
+pub(crate) fn message(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 /// Adds a raw path to a JSON object: `path`, and `path_b64` if it is not UTF-8.
 pub(crate) fn add_path(object: &mut Value, raw: &[u8]) {
     object["path"] = json!(String::from_utf8_lossy(raw));

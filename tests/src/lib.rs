@@ -18,6 +18,7 @@
 )]
 
 mod content;
+mod forge;
 mod outcome;
 mod running;
 mod s3;
@@ -25,6 +26,7 @@ mod sandbox;
 mod tree;
 
 pub use content::{Seeded, rnd, write_rnd, write_rnd_file};
+pub use forge::{Forge, dir_entry, file_entry, inline_file, link_entry, with_totals};
 pub use outcome::{Class, Outcome, bytes_of, field, raw_path, text};
 pub use running::{Running, wait_until};
 pub use s3::{Action, LoggedRequest, Rule, S3Server};

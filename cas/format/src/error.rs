@@ -82,7 +82,7 @@ pub enum DecodeError {
         index: u64,
     },
     /// A name in a manifest could lead out of the folder it belongs to, or cannot be a file name.
-    #[error("entry {name:?} cannot be a file name: {source}")]
+    #[error("entry '{name}' cannot be the name of a file")]
     EntryName {
         /// The name, shown lossily.
         name: String,
