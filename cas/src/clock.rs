@@ -38,7 +38,9 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => Timestamp { seconds: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() },
+            Ok(since) => {
+                Timestamp { seconds: since.as_secs().try_into().unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+            }
             // A clock before 1970 is wrong; the time is only a label.
             Err(_before) => Timestamp { seconds: 0, nanos: 0 },
         }

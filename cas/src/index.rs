@@ -237,9 +237,8 @@ impl LocalIndex {
     /// [`IndexError`] if RocksDB cannot write.
     pub fn add_segment(&self, name: &SegmentRef, segment: &Segment) -> Result<(), IndexError> {
         for rows in segment.rows.chunks(BATCH_ROWS) {
-            let places = rows
-                .iter()
-                .map(|(row, number)| Location { pack: segment.packs[*number as usize].id, row: *row });
+            let places =
+                rows.iter().map(|(row, number)| Location { pack: segment.packs[*number as usize].id, row: *row });
             self.add_places(places)?;
         }
         self.write(|db, batch| {

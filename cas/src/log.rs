@@ -200,8 +200,7 @@ impl Log {
             Some(sequence) => {
                 let path = state_path(sequence);
                 let bytes = self.origin.get(&path, Limits::DEFAULT.log_state_bytes).await?;
-                LogState::decode(repository, sequence, &bytes)
-                    .map_err(|source| LogError::Damaged { path, source })?
+                LogState::decode(repository, sequence, &bytes).map_err(|source| LogError::Damaged { path, source })?
             }
         };
         Ok(())

@@ -269,8 +269,7 @@ impl<'p> Packer<'p> {
         }
         let bytes = Bytes::from(segment.encode());
         let id = SegmentId::from_bytes(self.random.bytes());
-        let name =
-            SegmentRef { id, generation: self.generation, digest: Digest::of(&bytes), len: length(bytes.len()) };
+        let name = SegmentRef { id, generation: self.generation, digest: Digest::of(&bytes), len: length(bytes.len()) };
         self.runtime.block_on(self.origin.put(&segment_path(self.generation, id), bytes.into()))?;
         self.stored.bytes += name.len;
         self.stored.segments.push(name);

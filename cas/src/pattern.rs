@@ -59,10 +59,16 @@ mod tests {
 
     #[test]
     fn patterns_match_as_gitignore_does() {
-        let patterns = Patterns::new(&["*.tmp".to_owned(), "/top".to_owned(), "cache/".to_owned(), "!keep.tmp".to_owned()]).unwrap();
+        let patterns =
+            Patterns::new(&["*.tmp".to_owned(), "/top".to_owned(), "cache/".to_owned(), "!keep.tmp".to_owned()])
+                .unwrap();
         let covers = |path: &str, is_dir| patterns.covers(Path::new(path), is_dir);
-        assert!(covers("a/b/x.tmp", false) && covers("top", false) && covers("a/cache", true) && covers("a/cache/x", false));
-        assert!(!covers("a/top", false) && !covers("cache", false) && !covers("a/keep.tmp", false) && !covers("x", false));
+        assert!(
+            covers("a/b/x.tmp", false) && covers("top", false) && covers("a/cache", true) && covers("a/cache/x", false)
+        );
+        assert!(
+            !covers("a/top", false) && !covers("cache", false) && !covers("a/keep.tmp", false) && !covers("x", false)
+        );
         assert!(Patterns::new(&["{a".to_owned()]).is_err());
     }
 }

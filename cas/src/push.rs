@@ -207,6 +207,10 @@ pub fn push(
         let (snapshot, totals) = store_tree(repository, store, &scan, &outcomes, options)?;
         Ok((outcomes, snapshot, totals))
     })?;
+    // Everything is durable and remembered; the ref has not moved yet.
+    if cancel.is_cancelled() {
+        return Err(PushError::Interrupted);
+    }
     let (changed, vanished) = lost(&scan, &outcomes);
     let counts = &store.counts;
     let mut report = PushReport {
@@ -250,7 +254,8 @@ fn store_files(
     cancel: &Cancel,
 ) -> Result<Vec<FileOutcome>, PushError> {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<Option<FileOutcome>>> = Mutex::new(std::iter::repeat_with(|| None).take(scan.files.len()).collect());
+    let outcomes: Mutex<Vec<Option<FileOutcome>>> =
+        Mutex::new(std::iter::repeat_with(|| None).take(scan.files.len()).collect());
     let notices = repository.around.notices.as_ref();
     let work = || -> Result<(), PushError> {
         let mut worker = Worker::new(repository, index, store, scan, progress);
@@ -271,8 +276,7 @@ fn store_files(
         }
     };
     let results = std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..options.threads.max(1)).map(|_| task::spawn_scoped(scope, "push", work)).collect();
+        let workers: Vec<_> = (0..options.threads.max(1)).map(|_| task::spawn_scoped(scope, "push", work)).collect();
         workers.into_iter().map(task::join).collect::<Vec<_>>()
     });
     // The first real error says more than the interruptions it caused.
@@ -485,9 +489,5 @@ fn put_stats(index: &LocalIndex, batch: &mut Vec<(u64, u64, StatRecord)>) -> Res
 /// A warning about one file.
 fn file_warning(kind: &'static str, path: &Path, what: &str) -> Warning {
     use std::os::unix::ffi::OsStrExt;
-    Warning {
-        kind,
-        message: format!("{} {what}", path.display()),
-        path: Some(path.as_os_str().as_bytes().to_vec()),
-    }
+    Warning { kind, message: format!("{} {what}", path.display()), path: Some(path.as_os_str().as_bytes().to_vec()) }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_format::{
-    ChunkerParams, Cipher, Digest, IdScheme, Limits, LogRecord, LogState, RefChange, RefName, RefVersion, RepositoryConfig,
-    RepositoryId, Segment, Snapshot, SnapshotId, VersionSpec,
+    ChunkerParams, Cipher, Digest, IdScheme, Limits, LogRecord, LogState, RefChange, RefName, RefVersion,
+    RepositoryConfig, RepositoryId, Segment, Snapshot, SnapshotId, VersionSpec,
 };
 use tokio::runtime::Handle;
 
@@ -339,8 +339,7 @@ fn with_prefix<'v>(versions: &'v [RefVersion], prefix: &str) -> Vec<&'v RefVersi
 /// A folder origin is made with its parents, with a word about who cannot.
 fn prepare_folder(origin: &Origin) -> Result<(), OpenError> {
     if let Some(folder) = origin.folder() {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| OpenError::Folder { folder: folder.clone(), source })?;
+        std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder { folder: folder.clone(), source })?;
     }
     Ok(())
 }

@@ -147,7 +147,11 @@ impl ScanError {
     /// There is no such path; a `~` that no shell replaced gets a word of its own.
     pub(crate) fn absent(path: &Path) -> Self {
         let path = path.to_owned();
-        if path.as_os_str().as_encoded_bytes().starts_with(b"~") { Self::Tilde { path } } else { Self::NotFound { path } }
+        if path.as_os_str().as_encoded_bytes().starts_with(b"~") {
+            Self::Tilde { path }
+        } else {
+            Self::NotFound { path }
+        }
     }
 
     pub(crate) fn io(path: &Path, source: impl Into<std::io::Error>) -> Self {
@@ -170,8 +174,9 @@ impl Classify for ScanError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
-            Self::Tilde { .. } | Self::NotFolder { .. } | Self::Name { .. } | Self::Depth { .. }
-            | Self::Pattern(_) => ErrorClass::Usage,
+            Self::Tilde { .. } | Self::NotFolder { .. } | Self::Name { .. } | Self::Depth { .. } | Self::Pattern(_) => {
+                ErrorClass::Usage
+            }
             Self::Io { source, .. } => source.class(),
             Self::Interrupted { .. } => ErrorClass::Interrupted,
         }

@@ -303,7 +303,8 @@ fn what_one_machine_pushes_another_fetches() {
         assert!(!again.committed && again.new_chunks == 0 && again.stored_bytes == 0, "{again:?}");
 
         let mut reader = Repository::open(site.open(), other.around.clone()).unwrap();
-        let report = fetch(&mut reader, first.snapshot, &fetch_options(&other.path("dest")), &progress, &cancel).unwrap();
+        let report =
+            fetch(&mut reader, first.snapshot, &fetch_options(&other.path("dest")), &progress, &cancel).unwrap();
         assert_eq!(report.files_written, 2, "{}", site.name);
         assert_eq!(std::fs::read(other.path("dest/noise")).unwrap(), noise);
 
@@ -312,14 +313,13 @@ fn what_one_machine_pushes_another_fetches() {
         let second = push(&mut writer, &push_options(&source, "set"), &progress, &cancel).unwrap();
         assert!(second.new_bytes < 3 * 256 * 1024 && second.parent == Some(first.snapshot), "{second:?}");
         reader.refresh().unwrap();
-        let report = fetch(&mut reader, second.snapshot, &fetch_options(&other.path("dest")), &progress, &cancel).unwrap();
+        let report =
+            fetch(&mut reader, second.snapshot, &fetch_options(&other.path("dest")), &progress, &cancel).unwrap();
         assert_eq!(report.files_written, 1, "{}", site.name);
         assert_eq!(std::fs::read(other.path("dest/noise")).unwrap(), noise);
 
-        let stale = PushOptions {
-            expect: Some(Expect::Prefix(first.snapshot.to_hex())),
-            ..push_options(&source, "set")
-        };
+        let stale =
+            PushOptions { expect: Some(Expect::Prefix(first.snapshot.to_hex())), ..push_options(&source, "set") };
         let refused = push(&mut reader, &stale, &progress, &cancel);
         assert!(matches!(refused, Err(PushError::Conflict { found: Some(found), .. }) if found == second.snapshot));
         for version in [None, Some(first.snapshot), Some(second.snapshot)] {

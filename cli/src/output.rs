@@ -115,10 +115,7 @@ impl Output {
         }
         let mut stdout = self.shared.stdout.lock();
         let end: &[u8] = if line { b"\n" } else { b"" };
-        stdout
-            .write_all(bytes)
-            .and_then(|()| stdout.write_all(end))
-            .map_err(|source| Failure::stdout(&source))
+        stdout.write_all(bytes).and_then(|()| stdout.write_all(end)).map_err(|source| Failure::stdout(&source))
     }
 
     /// Closed or broken stderr is nobody's error.

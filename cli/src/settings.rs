@@ -55,9 +55,8 @@ pub(crate) fn resolve(args: &GlobalArgs) -> Result<Settings, Failure> {
         return Err(Failure::usage(format_args!("the configuration file {} does not exist", file.display())));
     }
     let file = file.or_else(|| Some(base.as_ref()?.config_dir().join("forebay/config.toml")));
-    let mut figment = Figment::from(Serialized::defaults(defaults(base.as_ref().map(|base| {
-        (base.data_dir(), base.cache_dir())
-    }))));
+    let mut figment =
+        Figment::from(Serialized::defaults(defaults(base.as_ref().map(|base| (base.data_dir(), base.cache_dir())))));
     if let Some(file) = file.filter(|file| file.is_file()) {
         figment = figment.merge(Toml::file_exact(file));
     }

@@ -22,8 +22,7 @@ pub(crate) fn exit_code() -> u8 {
 /// Asks `cancel` at the first SIGINT or SIGTERM; the second ends the program at once.
 pub(crate) fn listen(runtime: &Runtime, cancel: Cancel) {
     let _guard = runtime.enter();
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return;
     };

@@ -8,14 +8,8 @@
 //! Non-goals: nothing here calls into the crates that are tested, and no test reads their private state.
 //!
 //! The binary is `$FOREBAY_BIN`, else the `forebay` that lies in the target folder of the running test.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "real processes need real time, threads and the environment"
-)]
-#![allow(
-    clippy::missing_panics_doc,
-    reason = "a panic is how a test helper reports a failed check"
-)]
+#![allow(clippy::disallowed_methods, reason = "real processes need real time, threads and the environment")]
+#![allow(clippy::missing_panics_doc, reason = "a panic is how a test helper reports a failed check")]
 
 mod content;
 mod forge;

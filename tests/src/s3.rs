@@ -19,8 +19,8 @@ use tokio::runtime::Runtime;
 
 use self::body::Pace;
 use self::bucket::Bucket;
-pub use self::rules::{Action, Rule};
 use self::rules::Rules;
+pub use self::rules::{Action, Rule};
 
 /// The name of the only bucket.
 const BUCKET: &str = "bucket";

@@ -109,7 +109,8 @@ fn a_chunk_across_a_hole_is_refused() {
     let mut forge = Forge::new(70);
     let id = forge.raw(FrameKind::Data, &vec![9; 131_072]);
     let holes = Some(vec![Hole { offset: 65_536, len: 65_536 }]);
-    let root = forge.folder(vec![file_entry(b"file", FileEntry { size: 196_608, holes, ..one_chunk_file(id, 131_072) })]);
+    let root =
+        forge.folder(vec![file_entry(b"file", FileEntry { size: 196_608, holes, ..one_chunk_file(id, 131_072) })]);
     forge.write(&sandbox.repo_dir(), root);
     refused(&sandbox, Some(id));
 }

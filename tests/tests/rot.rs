@@ -115,8 +115,10 @@ fn a_missing_object_is_exit_4_and_named() {
 #[test]
 fn a_pack_cut_short_or_swapped_is_found() {
     let sandbox = repository();
-    let packs: Vec<PathBuf> =
-        files_below(sandbox.repo_dir()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pack")).collect();
+    let packs: Vec<PathBuf> = files_below(sandbox.repo_dir())
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "pack"))
+        .collect();
     for path in &packs {
         let good = std::fs::read(path).unwrap();
         for len in [0, 1, good.len() / 2, good.len() - 1] {

@@ -24,8 +24,7 @@ where
         return Err(DecodeError::TooLong { what, len, limit });
     }
     let mut decoder = minicbor::Decoder::new(bytes);
-    let value: T =
-        decoder.decode().map_err(|source| DecodeError::Cbor { what, detail: source.to_string() })?;
+    let value: T = decoder.decode().map_err(|source| DecodeError::Cbor { what, detail: source.to_string() })?;
     if decoder.position() != bytes.len() || encode(&value) != bytes {
         return Err(DecodeError::NotCanonical { what });
     }

@@ -2,7 +2,10 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::{ChunkId, DecodeError, Digest, Limits, Nonce, PackId, RefName, RepositoryId, SegmentId, SnapshotId, Timestamp, sealed};
+use crate::{
+    ChunkId, DecodeError, Digest, Limits, Nonce, PackId, RefName, RepositoryId, SegmentId, SnapshotId, Timestamp,
+    sealed,
+};
 
 const RECORD_MAGIC: [u8; 8] = *b"FBYLOGR0";
 const STATE_MAGIC: [u8; 8] = *b"FBYLOGS0";
@@ -256,7 +259,9 @@ impl LogState {
             let now = self.find(&change.name);
             let sequence = now.map_or(0, |state| state.sequence);
             let current = now.and_then(|state| state.versions.last()).map(|version| version.snapshot);
-            if change.sequence != sequence + 1 || change.old != current || (change.old.is_none() && change.new.is_none())
+            if change.sequence != sequence + 1
+                || change.old != current
+                || (change.old.is_none() && change.new.is_none())
             {
                 return Err(DecodeError::Contradiction {
                     what,
@@ -302,11 +307,7 @@ impl LogState {
 }
 
 fn check_time(what: &'static str, time: Timestamp) -> Result<(), DecodeError> {
-    if time.is_valid() {
-        Ok(())
-    } else {
-        Err(DecodeError::Field { what, field: "time", value: time.nanos.into() })
-    }
+    if time.is_valid() { Ok(()) } else { Err(DecodeError::Field { what, field: "time", value: time.nanos.into() }) }
 }
 
 fn check_sorted<'n>(what: &'static str, names: impl Iterator<Item = &'n RefName>) -> Result<(), DecodeError> {

@@ -2,6 +2,7 @@
 
 use bytes::{Buf, BufMut};
 
+use crate::frame::take;
 use crate::row::{decode_table, encode_table, need, table_len};
 use crate::{DecodeError, Digest, Limits, PackId, Row};
 
@@ -33,6 +34,9 @@ pub struct PackTrailer {
 
 impl PackFooter {
     /// Footer and trailer, as they stand at the end of a pack. Sorts the rows.
+    ///
+    /// # Panics
+    /// If there are rows enough for a footer of 4 GiB; a pack is closed at 64 MiB.
     #[must_use]
     pub fn encode(&mut self) -> Vec<u8> {
         self.rows.sort_unstable_by_key(Row::id);
@@ -52,12 +56,7 @@ impl PackFooter {
     ///
     /// # Errors
     /// [`DecodeError`] if a checksum fails, if it is another pack's footer, or if rows reach out of the pack or overlap.
-    pub fn decode(
-        pack: PackId,
-        trailer: &PackTrailer,
-        frames_len: u64,
-        bytes: &[u8],
-    ) -> Result<Self, DecodeError> {
+    pub fn decode(pack: PackId, trailer: &PackTrailer, frames_len: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() as u64 != u64::from(trailer.footer_len) {
             let needed = trailer.footer_len.into();
             return Err(DecodeError::Truncated { what: WHAT, needed, len: bytes.len() as u64 });
@@ -98,7 +97,8 @@ impl PackTrailer {
         if bytes.len() != TRAILER_LEN {
             return Err(DecodeError::Truncated { what, needed: TRAILER_LEN as u64, len: bytes.len() as u64 });
         }
-        let (digest, mut rest) = bytes.split_at(Digest::LEN);
+        let mut rest = bytes;
+        let digest = Digest::from_bytes(take(&mut rest));
         let footer_len = rest.get_u32_le();
         if rest != TRAILER_MAGIC {
             return Err(DecodeError::Magic { what });
@@ -107,7 +107,6 @@ impl PackTrailer {
         if u64::from(footer_len) > limit {
             return Err(DecodeError::TooLong { what: WHAT, len: footer_len.into(), limit });
         }
-        let digest = Digest::from_bytes(digest.try_into().expect("split at the digest's length"));
         Ok(Self { digest, footer_len })
     }
 }

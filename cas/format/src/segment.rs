@@ -32,6 +32,9 @@ pub struct Segment {
 
 impl Segment {
     /// The segment's bytes. Sorts the rows.
+    ///
+    /// # Panics
+    /// If it lists 2^32 packs or rows; a segment is closed at 200,000 rows.
     #[must_use]
     pub fn encode(&mut self) -> Vec<u8> {
         self.rows.sort_unstable_by_key(|(row, pack)| (row.id(), *pack));
@@ -91,10 +94,7 @@ fn decode_packs(input: &mut &[u8]) -> Result<Vec<SegmentPack>, DecodeError> {
     let count = need(WHAT, input, 4)?.get_u32_le();
     let mut table = need(WHAT, input, u64::from(count) * 24)?;
     Ok((0..count)
-        .map(|_| SegmentPack {
-            id: PackId::from_bytes(crate::frame::take(&mut table)),
-            len: table.get_u64_le(),
-        })
+        .map(|_| SegmentPack { id: PackId::from_bytes(crate::frame::take(&mut table)), len: table.get_u64_le() })
         .collect())
 }
 

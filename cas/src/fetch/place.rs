@@ -158,12 +158,7 @@ impl Place {
     }
 
     /// Sweeps partial files that nobody will finish.
-    fn open_up(
-        &self,
-        path: &Path,
-        folder: impl AsFd,
-        wanted: &BTreeSet<PathBuf>,
-    ) -> Result<(), PlaceError> {
+    fn open_up(&self, path: &Path, folder: impl AsFd, wanted: &BTreeSet<PathBuf>) -> Result<(), PlaceError> {
         if path.as_os_str().is_empty() {
             let stat = rustix::fs::fstat(&folder).map_err(|errno| self.io(path, errno))?;
             if stat.st_mode & WORKING_MODE != WORKING_MODE {
@@ -208,7 +203,10 @@ impl Place {
                 if is_dir && dirs.contains(below.as_path()) {
                     self.open_closed(&folder, &below, &stat)?;
                     todo.push(below);
-                } else if (is_dir || !keep.contains(below.as_path())) && plan.filter.wants(&below, is_dir) && !is_partial(&name) {
+                } else if (is_dir || !keep.contains(below.as_path()))
+                    && plan.filter.wants(&below, is_dir)
+                    && !is_partial(&name)
+                {
                     removed += self.remove(&folder, &below, is_dir)?;
                 }
             }

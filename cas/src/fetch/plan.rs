@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use forebay_format::{Directory, Entry, EntryKind, FileEntry, Snapshot, Timestamp, Totals};
 
 use super::{FetchError, FetchOptions};
-use crate::pattern::{Patterns, PatternError};
+use crate::pattern::{PatternError, Patterns};
 use crate::repository::{ChunkReader, ReadError};
 use crate::tree::{Visitor, walk};
 
@@ -77,11 +77,7 @@ impl Filter {
 
 impl Plan {
     /// Walks the manifest.
-    pub(super) fn read(
-        reader: &ChunkReader,
-        root: &Snapshot,
-        options: &FetchOptions,
-    ) -> Result<Self, FetchError> {
+    pub(super) fn read(reader: &ChunkReader, root: &Snapshot, options: &FetchOptions) -> Result<Self, FetchError> {
         let filter = Filter::new(options)?;
         let mut planner = Planner {
             everything: filter.include.is_empty(),
@@ -162,7 +158,13 @@ impl Visitor for Planner {
                 let first = file.hard_link.map(|group| *self.names.entry(group).or_insert(number));
                 let same_as = first.filter(|first| self.is_same(*first, number, file));
                 let entry_file = file.clone();
-                self.plan.files.push(PlanFile { path, mode: entry.mode, mtime: entry.mtime, entry: entry_file, same_as });
+                self.plan.files.push(PlanFile {
+                    path,
+                    mode: entry.mode,
+                    mtime: entry.mtime,
+                    entry: entry_file,
+                    same_as,
+                });
             }
             EntryKind::Dir(_) => {}
         }

@@ -275,6 +275,5 @@ impl Worker<'_> {
 }
 
 fn write_at(place: &Place, file: &PlanFile, into: &File, bytes: &[u8], offset: u64) -> Result<(), FetchError> {
-    into.write_all_at(bytes, offset)
-        .map_err(|source| place.write_error(&file.path, file.entry.size, source).into())
+    into.write_all_at(bytes, offset).map_err(|source| place.write_error(&file.path, file.entry.size, source).into())
 }

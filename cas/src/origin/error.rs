@@ -172,7 +172,9 @@ fn find<'e, E: StdError + 'static>(error: &'e (dyn StdError + 'static)) -> Optio
 /// The store's client gives ranges outside an object no variant of their own, so its words decide.
 fn is_out_of_range(source: &object_store::Error) -> bool {
     let text = chain(source);
-    text.contains("InvalidGetRange") || text.contains("416") || text.contains("start larger than length")
+    text.contains("InvalidGetRange")
+        || text.contains("416")
+        || text.contains("start larger than length")
         || text.contains("Wanted range starting at")
 }
 

@@ -49,7 +49,9 @@ pub(super) fn open(text: &str, settings: &[(String, String)]) -> Result<Origin, 
         "s3" => remote(text, prefix, s3(bucket, settings)),
         "gs" => remote(text, prefix, gcs(bucket, settings)),
         "az" => remote(text, prefix, azure(bucket, settings)),
-        _ => Err(refuse("write a folder, file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix")),
+        _ => {
+            Err(refuse("write a folder, file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"))
+        }
     }
 }
 

@@ -73,10 +73,7 @@ impl<'s> Store<'s> {
 
     /// Runs `work` beside the packer. When it succeeds, all its chunks are durable and listed in segments; when it fails,
     /// the packs that could be filled are durable and remembered. Called once.
-    pub(super) fn run<T>(
-        &self,
-        work: impl FnOnce(&Self) -> Result<T, PushError>,
-    ) -> Result<(T, Stored), PushError> {
+    pub(super) fn run<T>(&self, work: impl FnOnce(&Self) -> Result<T, PushError>) -> Result<(T, Stored), PushError> {
         let receiver = self.receiver.lock().take().expect("a store runs once");
         std::thread::scope(|scope| {
             let packer = task::spawn_scoped(scope, "packer", || {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_format::{
-    ChunkId, FRAME_HEADER_LEN, FrameHeader, FrameKind, ListNode, PackId, Row, Snapshot, SnapshotId, Totals,
-    TreeNode,
+    ChunkId, FRAME_HEADER_LEN, FrameHeader, FrameKind, ListNode, PackId, Row, Snapshot, SnapshotId, Totals, TreeNode,
 };
 use tokio::runtime::Handle;
 
@@ -59,11 +58,11 @@ impl ChunkReader {
     pub fn locate(&self, id: ChunkId, kind: FrameKind) -> Result<Location, ReadError> {
         let places = self.index.locate(id)?;
         let Some(first) = places.first() else { return Err(ReadError::Missing { id, kind }) };
-        places
-            .iter()
-            .find(|place| place.row.header.kind == kind)
-            .copied()
-            .ok_or(ReadError::Kind { id, found: first.row.header.kind, wanted: kind })
+        places.iter().find(|place| place.row.header.kind == kind).copied().ok_or(ReadError::Kind {
+            id,
+            found: first.row.header.kind,
+            wanted: kind,
+        })
     }
 
     /// Reads and verifies one chunk, from any of its places that has it whole.
@@ -179,4 +178,3 @@ pub fn decode_frame(
     decoder.decode(&header, &frame[FRAME_HEADER_LEN..], plain)?;
     Ok(())
 }
-

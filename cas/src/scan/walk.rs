@@ -129,7 +129,11 @@ impl Walker<'_> {
                 Ok(stat) => listed.push((name.to_bytes().into(), stat)),
                 Err(rustix::io::Errno::NOENT) => {
                     self.vanished += 1;
-                    self.warn("vanished", &path.join(OsStr::from_bytes(name.to_bytes())), "vanished while it was listed");
+                    self.warn(
+                        "vanished",
+                        &path.join(OsStr::from_bytes(name.to_bytes())),
+                        "vanished while it was listed",
+                    );
                 }
                 Err(source) => return Err(ScanError::io(&path.join(OsStr::from_bytes(name.to_bytes())), source)),
             }

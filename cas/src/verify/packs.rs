@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_format::{Digest, Limits, LogState, PackFooter, PackId, PackTrailer, Row, Segment, SegmentPack, TRAILER_LEN};
+use forebay_format::{
+    Digest, Limits, LogState, PackFooter, PackId, PackTrailer, Row, Segment, SegmentPack, TRAILER_LEN,
+};
 
 use super::{Findings, VerifyError, VerifyOptions, is_sampled};
 use crate::cancel::Cancel;

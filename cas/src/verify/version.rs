@@ -29,8 +29,7 @@ pub(super) fn verify(
     let reader = repository.reader()?;
     let seed: [u8; 32] = repository.around.seed.stream("sample").bytes();
     let Some(files) = files_of(&reader, version, cancel, findings, &mut BTreeSet::new())? else { return Ok(()) };
-    let files: Vec<_> =
-        files.into_iter().filter(|(path, _)| is_sampled(path, &seed, options.sample_percent)).collect();
+    let files: Vec<_> = files.into_iter().filter(|(path, _)| is_sampled(path, &seed, options.sample_percent)).collect();
     Progress::add(&progress.files_total, files.len() as u64);
     Progress::add(&progress.bytes_total, files.iter().map(|(_, file)| file.size).sum());
     let next = Mutex::new(files.iter());
@@ -47,8 +46,7 @@ pub(super) fn verify(
         }
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..options.threads.max(1)).map(|_| task::spawn_scoped(scope, "verify", work)).collect();
+        let threads: Vec<_> = (0..options.threads.max(1)).map(|_| task::spawn_scoped(scope, "verify", work)).collect();
         threads.into_iter().map(task::join).collect::<Result<Vec<()>, _>>()
     })?;
     Ok(())
@@ -119,12 +117,7 @@ fn files_of(
     Ok(Some(files))
 }
 
-fn sort_in(
-    entry: Entry,
-    above: &[u8],
-    todo: &mut Vec<(Vec<u8>, Directory)>,
-    files: &mut Vec<NamedFile>,
-) {
+fn sort_in(entry: Entry, above: &[u8], todo: &mut Vec<(Vec<u8>, Directory)>, files: &mut Vec<NamedFile>) {
     let mut path = above.to_vec();
     push_name(&mut path, &entry.name);
     match entry.kind {
@@ -150,7 +143,8 @@ fn verify_file(
         Ok(()) if FileDigest::from(hasher.finalize()) == file.digest => count_good(pieces.chunks(), file, findings),
         Ok(()) => {
             Progress::add(&findings.corrupt, 1);
-            findings.say("corrupt", format!("{name}: its chunks are right, the whole file is not what the manifest says"));
+            findings
+                .say("corrupt", format!("{name}: its chunks are right, the whole file is not what the manifest says"));
             Ok(())
         }
         Err(error) => {
@@ -172,12 +166,7 @@ fn count_good(reader: &ChunkReader, file: &FileEntry, findings: &Findings<'_>) -
 }
 
 /// A file that cannot be read whole: each chunk on its own, to say what is lost.
-fn each_chunk(
-    reader: &ChunkReader,
-    name: &str,
-    file: &FileEntry,
-    findings: &Findings<'_>,
-) -> Result<(), VerifyError> {
+fn each_chunk(reader: &ChunkReader, name: &str, file: &FileEntry, findings: &Findings<'_>) -> Result<(), VerifyError> {
     let listed = for_each_chunk::<VerifyError>(reader, file, |chunk| match reader.chunk(chunk.id, FrameKind::Data) {
         Ok(plain) => {
             findings.good(plain.len() as u64);

@@ -23,7 +23,9 @@ pub(crate) fn run(context: &Context<'_>, name: Option<&str>) -> Result<(), Failu
         shared += one.shared_bytes;
         let sizes = [one.plain_bytes, one.stored_bytes, one.shared_bytes].map(text::bytes);
         let versions = text::count(one.versions, "version");
-        context.output.line(&format!("{:>12} {:>12} {:>12}  {} ({versions})", sizes[0], sizes[1], sizes[2], one.name))?;
+        context
+            .output
+            .line(&format!("{:>12} {:>12} {:>12}  {} ({versions})", sizes[0], sizes[1], sizes[2], one.name))?;
         context.output.item(
             "ref",
             json!({
@@ -34,7 +36,12 @@ pub(crate) fn run(context: &Context<'_>, name: Option<&str>) -> Result<(), Failu
     }
     // What names share is stored once.
     let stored = if name.is_none() { usage.stored_bytes } else { stored };
-    context.output.line(&format!("{:>12} {:>12} {:>12}  in all", text::bytes(plain), text::bytes(stored), text::bytes(shared)))?;
+    context.output.line(&format!(
+        "{:>12} {:>12} {:>12}  in all",
+        text::bytes(plain),
+        text::bytes(stored),
+        text::bytes(shared)
+    ))?;
     context.output.result(json!({ "plain_bytes": plain, "stored_bytes": stored, "shared_bytes": shared }))?;
     context.output.flush()
 }

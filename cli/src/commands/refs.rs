@@ -17,7 +17,13 @@ pub(crate) fn list(context: &Context<'_>) -> Result<(), Failure> {
         let Some(version) = state.versions.last() else { continue };
         listed += 1;
         let id = version.snapshot.to_hex();
-        context.output.line(&format!("{}@{}  {}  {}", state.name, version.sequence, &id[..SHORT], text::time(version.time)))?;
+        context.output.line(&format!(
+            "{}@{}  {}  {}",
+            state.name,
+            version.sequence,
+            &id[..SHORT],
+            text::time(version.time)
+        ))?;
         context.output.item(
             "ref",
             json!({
@@ -56,7 +62,11 @@ pub(crate) fn remove(context: &Context<'_>, name: &str) -> Result<(), Failure> {
     let mut repository = context.repository()?;
     let removed = repository.remove_ref(&name)?;
     let id = removed.snapshot.to_hex();
-    context.output.line(&format!("removed {name} with all its versions; it was at {name}@{} {}", removed.sequence, &id[..SHORT]))?;
+    context.output.line(&format!(
+        "removed {name} with all its versions; it was at {name}@{} {}",
+        removed.sequence,
+        &id[..SHORT]
+    ))?;
     context.output.result(json!({ "ref": name.as_str(), "seq": removed.sequence, "snapshot": id }))?;
     context.output.flush()
 }

@@ -107,9 +107,7 @@ async fn change(shared: &Arc<Shared>, asked: &Asked, body: Body) -> Answer {
         ("PUT", Some(id)) => put_part(shared, asked, id, body),
         ("PUT", None) if asked.headers.contains_key("x-amz-copy-source") => error(501),
         ("PUT", None) => put(shared, asked, body),
-        ("POST", None) if asked.query.contains_key("uploads") => {
-            xml(shared.bucket.lock().begin_upload(&asked.key))
-        }
+        ("POST", None) if asked.query.contains_key("uploads") => xml(shared.bucket.lock().begin_upload(&asked.key)),
         ("POST", None) if asked.query.contains_key("delete") => {
             xml(shared.bucket.lock().delete_many(&String::from_utf8_lossy(&body)))
         }
@@ -257,7 +255,9 @@ mod tests {
     #[test]
     fn escaped_keys_are_decoded_once() {
         assert_eq!(decode("/bucket/a%20b%2520/%E2%82%AC"), "/bucket/a b%20/€");
-        assert_eq!(pairs("list-type=2&prefix=a%2F&x"), [("list-type", "2"), ("prefix", "a/"), ("x", "")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        assert_eq!(
+            pairs("list-type=2&prefix=a%2F&x"),
+            [("list-type", "2"), ("prefix", "a/"), ("x", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+        );
     }
 }
