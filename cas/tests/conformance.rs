@@ -3,6 +3,7 @@
 //! The S3 server is given by `FOREBAY_TEST_S3_ENDPOINT` (scripts/test.sh starts one); without it those tests say that they
 //! are skipped. `FOREBAY_TEST_IGNORANT_S3_ENDPOINT` is a server that ignores conditional writes and must be refused.
 #![allow(clippy::disallowed_methods, reason = "tests run real tasks and read their environment")]
+#![allow(clippy::print_stderr, reason = "a test that did not run must not look like one that passed")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -260,7 +261,7 @@ impl Place {
 fn push_options(path: &Path, name: &str) -> PushOptions {
     PushOptions {
         path: path.to_owned(),
-        name: name.parse().unwrap(),
+        name: name.parse().expect("a ref name"),
         expect: None,
         labels: std::collections::BTreeMap::new(),
         exclude: Vec::new(),

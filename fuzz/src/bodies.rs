@@ -7,8 +7,11 @@ use forebay_format::{
     RepositoryId, Segment, Snapshot, TRAILER_LEN, Totals, TreeNode, VersionSpec, check_entry_name,
 };
 
-/// Name and body of each target.
-pub const TARGETS: [(&str, fn(&[u8])); 10] = [
+/// A target: its name, and what it does with bytes.
+type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 10] = [
     ("config", config),
     ("footer", footer),
     ("frame", frame),

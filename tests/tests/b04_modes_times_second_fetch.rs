@@ -77,7 +77,7 @@ fn a_change_of_mode_or_time_alone_moves_no_bytes() {
 fn a_file_changed_in_the_destination_is_put_right() {
     let sandbox = Sandbox::new();
     sandbox.write("S/small", vec![1; 10_000]);
-    sandbox.write("S/large", (0..6_000_000_u32).map(|n| (n / 7) as u8).collect::<Vec<_>>());
+    sandbox.write("S/large", (0..6_000_000_u32).map(|n| (n / 7).to_le_bytes()[0]).collect::<Vec<_>>());
     sandbox.run(["push", "S", "r"]).ok();
     sandbox.run(["fetch", "r", "D"]).ok();
     for name in ["small", "large"] {

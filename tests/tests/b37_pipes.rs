@@ -2,7 +2,7 @@
 
 use forebay_tests::{Class, Sandbox, Stdout};
 
-const FILES: usize = 100_000;
+const FILES: u64 = 100_000;
 
 fn many_files() -> Sandbox {
     let sandbox = Sandbox::new();
@@ -25,7 +25,7 @@ fn a_reader_that_stops_early_is_no_error() {
         assert!(outcome.stderr.is_empty(), "{:?}", String::from_utf8_lossy(&outcome.stderr));
     }
     let listed = sandbox.json(["ls", "-R", "r"]).ok();
-    assert_eq!(listed.num("entries") as usize, FILES + FILES / 1000);
+    assert_eq!(listed.num("entries"), FILES + FILES / 1000);
 
     for args in [&["ls", "-R", "r"][..], &["ls", "r"], &["refs"], &["--json", "refs"], &["cat", "r:000/file-000"]] {
         let outcome = sandbox.command(args).redirect(">&-").run();

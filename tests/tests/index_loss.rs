@@ -19,8 +19,8 @@ fn filled() -> Sandbox {
 
 /// Everything that is kept about the repository: the RocksDB folder and the copy of the log's state.
 fn kept(sandbox: &Sandbox) -> PathBuf {
-    let mut folders: Vec<_> =
-        std::fs::read_dir(sandbox.cache_dir()).unwrap().map(|item| item.unwrap().path()).collect();
+    let listed = std::fs::read_dir(sandbox.cache_dir()).expect("the cache is there");
+    let mut folders: Vec<_> = listed.flatten().map(|item| item.path()).collect();
     assert_eq!(folders.len(), 1, "one repository, one folder: {folders:?}");
     folders.remove(0)
 }
