@@ -49,3 +49,20 @@ impl Classify for std::io::Error {
         }
     }
 }
+
+/// An error and everything that caused it, as one clause after the other. A cause that is in the text already is not
+/// repeated.
+#[must_use]
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = source.source();
+    }
+    text
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use forebay_format::{ChunkId, PackId, RepositoryId, Row, Segment, SegmentRef};
+use forebay_format::{ChunkId, PackId, RepositoryId, Row, Segment, SegmentId, SegmentRef};
 use rocksdb::{BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, Options, WriteBatch};
 
 pub use self::location::Location;
@@ -128,13 +128,7 @@ impl LocalIndex {
     /// it is read beside it; unusable, everything stays in memory.
     #[must_use]
     pub fn open(folder: &Path) -> Self {
-        let mut index = Self {
-            folder: folder.to_owned(),
-            db: None,
-            mode: OpenMode::Memory,
-            overlay: RwLock::default(),
-            wiped: None,
-        };
+        let mut index = Self::in_memory(folder);
         if std::fs::create_dir_all(folder).is_err() {
             return index;
         }
@@ -151,6 +145,13 @@ impl LocalIndex {
         index.mode = if db.is_some() { mode } else { OpenMode::Memory };
         index.db = db;
         index
+    }
+
+    /// An index that keeps everything in memory.
+    #[must_use]
+    pub fn in_memory(folder: &Path) -> Self {
+        let overlay = RwLock::default();
+        Self { folder: folder.to_owned(), db: None, mode: OpenMode::Memory, overlay, wiped: None }
     }
 
     /// Deletes the index. The next command fills it again from the repository.
@@ -230,6 +231,14 @@ impl LocalIndex {
         Ok(in_memory || self.get(SEGMENTS, segment.id.as_bytes())?.is_some())
     }
 
+    /// Names of all segments that RocksDB holds.
+    ///
+    /// # Errors
+    /// As [`Self::locate`].
+    pub fn loaded_segments(&self) -> Result<Vec<SegmentId>, IndexError> {
+        self.keys(SEGMENTS)?.into_iter().map(|key| self.name(&key).map(SegmentId::from_bytes)).collect()
+    }
+
     /// Takes in a segment whose digest the caller has checked. Atomic in its effect: a crash in the middle leaves it
     /// unmarked, and it is loaded again.
     ///
@@ -296,14 +305,7 @@ impl LocalIndex {
     /// # Errors
     /// As [`Self::locate`].
     pub fn pending_ids(&self) -> Result<Vec<PackId>, IndexError> {
-        let Some(db) = &self.db else { return Ok(Vec::new()) };
-        db.iterator_cf(family(db, PENDING), rocksdb::IteratorMode::Start)
-            .map(|item| {
-                let (key, _) = item.map_err(|error| self.rocks(&error))?;
-                let id = (*key).try_into().map_err(|_wrong_length| self.damaged("a pending pack"))?;
-                Ok(PackId::from_bytes(id))
-            })
-            .collect()
+        self.keys(PENDING)?.into_iter().map(|key| self.name(&key).map(PackId::from_bytes)).collect()
     }
 
     /// One pack that an interrupted push left behind.
@@ -390,6 +392,18 @@ impl LocalIndex {
                 batch.put_cf(family(db, ROWS), id.as_bytes(), value);
             }
         })
+    }
+
+    fn keys(&self, name: &str) -> Result<Vec<Box<[u8]>>, IndexError> {
+        let Some(db) = &self.db else { return Ok(Vec::new()) };
+        db.iterator_cf(family(db, name), rocksdb::IteratorMode::Start)
+            .map(|item| item.map(|(key, _)| key).map_err(|error| self.rocks(&error)))
+            .collect()
+    }
+
+    /// A key as a random name.
+    fn name(&self, key: &[u8]) -> Result<[u8; 16], IndexError> {
+        key.try_into().map_err(|_wrong_length| self.damaged("a name"))
     }
 
     fn get(&self, name: &str, key: &[u8]) -> Result<Option<Vec<u8>>, IndexError> {

@@ -38,6 +38,6 @@ pub mod usage;
 pub mod verify;
 
 pub use crate::cancel::Cancel;
-pub use crate::class::{Classify, ErrorClass};
+pub use crate::class::{Classify, ErrorClass, chain};
 pub use crate::progress::{Collected, Notices, Progress, Warning};
 pub use crate::repository::{ChunkReader, OpenError, ReadError, Repository, ResolveError, Surroundings};

@@ -2,6 +2,7 @@
 
 mod error;
 mod probe;
+mod sweep;
 mod url;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, P
 
 pub use self::error::OriginError;
 pub use self::probe::{ProbeError, probe};
+pub(crate) use self::sweep::sweep;
 use crate::numbers::length;
 
 /// How a conditional create ended.

@@ -187,7 +187,7 @@ pub fn push(
 ) -> Result<PushReport, PushError> {
     check_expected(repository.state(), options)?;
     if !options.dry_run {
-        repository.prove_writable()?;
+        repository.prepare_to_write()?;
     }
     let own_folders: Vec<PathBuf> =
         repository.origin().folder().cloned().into_iter().chain([repository.around.cache.clone()]).collect();

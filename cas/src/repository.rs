@@ -3,13 +3,14 @@
 mod error;
 mod read;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_format::{
     ChunkerParams, Cipher, Digest, IdScheme, Limits, LogRecord, LogState, RefChange, RefName, RefVersion,
-    RepositoryConfig, RepositoryId, Segment, Snapshot, SnapshotId, VersionSpec,
+    RepositoryConfig, RepositoryId, Segment, SegmentId, Snapshot, SnapshotId, VersionSpec,
 };
 use tokio::runtime::Handle;
 
@@ -19,7 +20,7 @@ use crate::class::{Classify, ErrorClass};
 use crate::clock::Clock;
 use crate::index::{LocalIndex, OpenMode};
 use crate::log::{Log, LogError};
-use crate::origin::{Created, Origin, OriginError, probe};
+use crate::origin::{Created, Origin, OriginError, probe, sweep};
 use crate::packer::segment_path;
 use crate::progress::{Notices, Warning};
 use crate::rng::Seed;
@@ -75,6 +76,9 @@ impl Repository {
         around.runtime.block_on(async {
             if read_config(&origin).await?.is_some() {
                 return Err(OpenError::Exists { origin: origin.url().to_owned() });
+            }
+            if !origin.list("log").await?.is_empty() {
+                return Err(OpenError::Headless { origin: origin.url().to_owned() });
             }
             probe(&origin, &around.seed.stream("probe")).await?;
             let created = origin.create(CONFIG, Bytes::from(config.encode())).await?;
@@ -139,13 +143,15 @@ impl Repository {
         Ok(())
     }
 
-    /// Proves that the store keeps conditional creates. Folders need no proof: there a create is a hard link.
+    /// Makes ready for writing: proves that a store keeps conditional creates, and sweeps a folder of what killed writers
+    /// left unfinished. A folder needs no proof: there a create is a hard link.
     ///
     /// # Errors
     /// [`OpenError::Probe`] if it does not.
-    pub fn prove_writable(&self) -> Result<(), OpenError> {
-        if self.origin.folder().is_none() {
-            self.around.runtime.block_on(probe(&self.origin, &self.around.seed.stream("probe")))?;
+    pub fn prepare_to_write(&self) -> Result<(), OpenError> {
+        match self.origin.folder() {
+            Some(folder) => sweep(folder, self.around.clock.now()),
+            None => self.around.runtime.block_on(probe(&self.origin, &self.around.seed.stream("probe")))?,
         }
         Ok(())
     }
@@ -228,7 +234,7 @@ impl Repository {
         let index = match &self.index {
             Some(index) => Arc::clone(index),
             None => {
-                let index = Arc::new(LocalIndex::open(&LocalIndex::folder_of(&self.around.cache, self.config.id)));
+                let index = Arc::new(self.open_index()?);
                 self.tell_about(&index);
                 self.index = Some(Arc::clone(&index));
                 index
@@ -254,6 +260,34 @@ impl Repository {
     pub fn reader(&mut self) -> Result<ChunkReader, ReadError> {
         let index = self.index()?;
         Ok(ChunkReader::new(Arc::clone(&self.origin), index, self.around.runtime.clone()))
+    }
+
+    /// Opens the index. One that holds segments which the log does not have belongs to a history that was taken back, as
+    /// when a repository is restored from a copy: its places may lead nowhere, so it is made anew.
+    fn open_index(&mut self) -> Result<LocalIndex, ReadError> {
+        let folder = LocalIndex::folder_of(&self.around.cache, self.config.id);
+        let index = LocalIndex::open(&folder);
+        if self.has_all_of(&index)? {
+            return Ok(index);
+        }
+        // Another process may have committed since this one read the log.
+        self.refresh()?;
+        if self.has_all_of(&index)? {
+            return Ok(index);
+        }
+        let folder_name = folder.display();
+        self.warn("index-rebuilt", format!("the index cache {folder_name} knows more than the log, and is made anew"));
+        let is_writer = index.mode() == OpenMode::Writer;
+        drop(index);
+        if is_writer && LocalIndex::wipe(&folder).is_ok() {
+            return Ok(LocalIndex::open(&folder));
+        }
+        Ok(LocalIndex::in_memory(&folder))
+    }
+
+    fn has_all_of(&self, index: &LocalIndex) -> Result<bool, ReadError> {
+        let live: BTreeSet<SegmentId> = self.log.state().segments.iter().map(|segment| segment.id).collect();
+        Ok(index.loaded_segments()?.iter().all(|loaded| live.contains(loaded)))
     }
 
     fn load_segments(&self, index: &LocalIndex) -> Result<(), ReadError> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_format::SnapshotId;
 
 use crate::cancel::Cancel;
-use crate::class::{Classify, ErrorClass};
+use crate::class::{Classify, ErrorClass, chain};
 use crate::log::{Log, LogError};
 use crate::progress::{Notices, Progress, Warning};
 use crate::repository::{ReadError, Repository};
@@ -147,17 +147,6 @@ pub fn verify(
         }
     }
     Ok(findings.report())
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }
 
 /// Whether something with this key is in the sample.

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use forebay_cas::{Classify, ErrorClass};
+use forebay_cas::{Classify, ErrorClass, chain};
 use serde_json::{Map, Value};
 
 use crate::stop;
@@ -77,7 +77,7 @@ impl<E: StdError + Classify + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::Operation {
             class: error.class(),
-            message: chain(&error),
+            message: chain(&error).replace('\n', " "),
             damaged_index: error.damaged_index().map(Path::to_owned),
             fields: Box::default(),
         }
@@ -113,20 +113,4 @@ const fn exit_code(class: ErrorClass) -> u8 {
         ErrorClass::Partial => 10,
         _ => 1,
     }
-}
-
-/// The error and everything that caused it, in one line.
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        // Some errors repeat their source in their own text.
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = source.source();
-    }
-    text.replace('\n', " ")
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cas::{Progress, clock};
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -69,7 +69,8 @@ impl Drop for Meter {
 }
 
 fn new_bar(output: &Output, what: &'static str) -> ProgressBar {
-    let template = "{prefix} {wide_bar} {bytes}/{total_bytes}  {binary_bytes_per_sec}  ETA {eta}  {msg}";
+    let template =
+        "{prefix} {wide_bar} {decimal_bytes}/{decimal_total_bytes}  {decimal_bytes_per_sec}  ETA {eta}  {msg}";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = output.bars().add(ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()));
     bar.set_style(style);
@@ -100,7 +101,7 @@ fn show(
     } else {
         let rate = (bytes - last.min(bytes)) / every.as_secs().max(1);
         let eta = total.saturating_sub(bytes).checked_div(rate).map_or_else(|| "?".to_owned(), |s| format!("{s} s"));
-        let (done, all, rate) = (text::bytes(bytes), text::bytes(total), HumanBytes(rate));
+        let (done, all, rate) = (text::bytes(bytes), text::bytes(total), text::bytes(rate));
         output.say(&format!("{what}: {files}/{files_total} files, {done} of {all}, {rate}/s, ETA {eta}"));
     }
     bytes

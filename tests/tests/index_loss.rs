@@ -117,3 +117,25 @@ fn a_cache_that_cannot_be_written_is_done_without() {
     sandbox.write("S/new", rnd(7, 100_000));
     assert_eq!(sandbox.json(["push", "S", "r"]).ok().num("new_bytes"), 100_000);
 }
+
+#[test]
+fn an_index_of_a_history_that_was_taken_back_is_not_believed() {
+    // The repository is restored from a copy; this machine still remembers chunks that went with the later versions.
+    let sandbox = filled();
+    let copy = |from: &str, to: &str| {
+        let status = std::process::Command::new("cp").arg("-a").arg(sandbox.path(from)).arg(sandbox.path(to)).status();
+        assert!(status.is_ok_and(|status| status.success()));
+    };
+    copy("repo", "saved");
+    sandbox.write("S/later", rnd(77, 300_000));
+    sandbox.run(["push", "S", "r"]).ok();
+    std::fs::remove_dir_all(sandbox.repo_dir()).unwrap();
+    copy("saved", "repo");
+    let again = sandbox.json(["push", "S", "r"]).ok();
+    assert_eq!(again.num("new_bytes"), 300_000, "what went with the later version is sent again");
+    assert!(again.warnings().iter().any(|warning| warning["kind"] == "index-rebuilt"), "{:?}", again.warnings());
+    sandbox.forget_cache();
+    sandbox.run(["verify"]).ok();
+    sandbox.run(["fetch", "r", "D"]).ok();
+    assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+}

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::io;
 
-use crate::class::{Classify, ErrorClass};
+use crate::class::{Classify, ErrorClass, chain};
 
 /// A request to an origin failed. Each variant names the origin and, where there is one, the object.
 #[derive(Debug, thiserror::Error)]
@@ -193,15 +193,4 @@ fn reason(source: &object_store::Error) -> String {
         }
     }
     "no usable answer".to_owned()
-}
-
-fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

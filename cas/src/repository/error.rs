@@ -26,6 +26,14 @@ pub enum OpenError {
         /// The origin.
         origin: String,
     },
+    /// There is a log and no configuration: a repository that has lost its head, not a place for a new one.
+    #[error(
+        "{origin} has a log and no forebay.cbor: bring that file back from a copy, or make the new repository elsewhere"
+    )]
+    Headless {
+        /// The origin.
+        origin: String,
+    },
     /// Its configuration is damaged or newer than this program.
     #[error("the configuration of the repository at {origin} cannot be read")]
     Damaged {
@@ -59,7 +67,7 @@ impl Classify for OpenError {
             Self::NotFound { .. } => ErrorClass::NotFound,
             Self::Exists { .. } => ErrorClass::Conflict,
             Self::Damaged { source: DecodeError::Version { .. }, .. } => ErrorClass::Usage,
-            Self::Damaged { .. } => ErrorClass::Corrupt,
+            Self::Damaged { .. } | Self::Headless { .. } => ErrorClass::Corrupt,
             Self::Folder { source, .. } => match source.class() {
                 ErrorClass::Failed => ErrorClass::Space,
                 class => class,
@@ -190,6 +198,9 @@ pub enum ReadError {
     /// The index cache failed.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// The log failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The origin failed.
     #[error("the repository cannot be read")]
     Origin(#[from] OriginError),
@@ -207,6 +218,7 @@ impl Classify for ReadError {
             Self::Pack { source, .. } => listed(source),
             Self::Origin(source) => listed(source),
             Self::Codec(source) => source.class(),
+            Self::Log(source) => source.class(),
             Self::Index(source) => source.class(),
         }
     }
