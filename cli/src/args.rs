@@ -1,4 +1,8 @@
 //! What can be typed.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "these comments are help texts, where brackets mean what may be left out"
+)]
 
 use std::ffi::OsString;
 use std::path::PathBuf;
