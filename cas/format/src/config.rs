@@ -44,11 +44,17 @@ pub struct ChunkerParams {
 }
 
 impl ChunkerParams {
-    /// Whether the chunker takes these sizes: even, ordered, a power of two on average, within its own bounds.
+    /// Whether the chunker takes these sizes: even, ordered, a power of two on average, and within the bounds of FastCDC:
+    /// at least 64, 256 and 1,024 bytes, at most 1, 4 and 16 MiB. Its table of masks ends there: other averages would
+    /// cut everywhere or find no mask at all.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         let Self { min_bytes, avg_bytes, max_bytes, normalization } = *self;
         min_bytes >= 64
+            && min_bytes <= 1 << 20
+            && avg_bytes >= 256
+            && avg_bytes <= 4 << 20
+            && max_bytes >= 1024
             && min_bytes.is_multiple_of(2)
             && max_bytes.is_multiple_of(2)
             && min_bytes < avg_bytes
@@ -110,6 +116,10 @@ impl RepositoryConfig {
         if !config.chunker.is_valid() {
             let value = config.chunker.avg_bytes.into();
             return Err(DecodeError::Field { what: WHAT, field: "chunk size", value });
+        }
+        if !config.created.is_valid() {
+            let value = config.created.nanos.into();
+            return Err(DecodeError::Field { what: WHAT, field: "time", value });
         }
         Ok(config)
     }

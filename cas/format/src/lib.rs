@@ -30,6 +30,7 @@ mod config;
 mod error;
 mod frame;
 mod id;
+mod labels;
 mod limits;
 mod log;
 mod manifest;

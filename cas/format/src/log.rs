@@ -9,6 +9,10 @@ use crate::{
 
 const RECORD_MAGIC: [u8; 8] = *b"FBYLOGR0";
 const STATE_MAGIC: [u8; 8] = *b"FBYLOGS0";
+const RECORD: &str = "log record";
+const STATE: &str = "log state";
+/// Numbers of records and versions stop here, so that whoever counts on from a forged one does not overflow.
+const SEQUENCE_MAX: u64 = 1 << 62;
 
 /// An index segment as a log record names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -100,7 +104,7 @@ impl LogRecord {
     /// # Errors
     /// [`DecodeError`] for damage, or if it is another repository's or another number's record.
     pub fn decode(repository: RepositoryId, sequence: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let what = "log record";
+        let what = RECORD;
         let record: Self = sealed::open(what, &RECORD_MAGIC, bytes, Limits::DEFAULT.log_record_bytes)?;
         if record.sequence != sequence || record.repository != repository {
             return Err(DecodeError::Contradiction {
@@ -110,7 +114,11 @@ impl LogRecord {
                 actual: sequence,
             });
         }
-        check_sorted(what, record.refs.iter().map(|change| &change.name))?;
+        check_sequence(what, sequence)?;
+        if record.previous.is_some() != (sequence > 1) {
+            return Err(DecodeError::Field { what, field: "previous record", value: sequence });
+        }
+        check_changes(&record.refs)?;
         check_time(what, record.time)?;
         Ok(record)
     }
@@ -211,7 +219,7 @@ impl LogState {
     /// # Errors
     /// [`DecodeError`] for damage, or if it is another repository's or another number's state.
     pub fn decode(repository: RepositoryId, sequence: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
-        let what = "log state";
+        let what = STATE;
         let state: Self = sealed::open(what, &STATE_MAGIC, bytes, Limits::DEFAULT.log_state_bytes)?;
         if state.sequence != sequence || state.repository != repository {
             return Err(DecodeError::Contradiction {
@@ -221,14 +229,18 @@ impl LogState {
                 actual: sequence,
             });
         }
+        if state.last.is_some() != (sequence > 0) || sequence > SEQUENCE_MAX {
+            return Err(DecodeError::Field { what, field: "last record", value: sequence });
+        }
         check_sorted(what, state.refs.iter().map(|state| &state.name))?;
+        state.refs.iter().try_for_each(|state| check_versions(state, sequence))?;
         Ok(state)
     }
 
     /// The number of the last record in a state of any repository, unless the bytes are damaged.
     #[must_use]
     pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
-        let state: Self = sealed::open("log state", &STATE_MAGIC, bytes, Limits::DEFAULT.log_state_bytes).ok()?;
+        let state: Self = sealed::open(STATE, &STATE_MAGIC, bytes, Limits::DEFAULT.log_state_bytes).ok()?;
         Some(state.sequence)
     }
 
@@ -248,26 +260,26 @@ impl LogState {
     /// Takes in the next record, whose bytes have the digest `digest`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the record does not follow this state: its number, the record it follows, or what it says a
-    /// ref was before. Nothing is changed then.
+    /// [`DecodeError`] if the record does not follow this state: its repository, its number, the record it follows, or
+    /// what it says a ref was before. Nothing is changed then.
     pub fn apply(&mut self, record: &LogRecord, digest: Digest) -> Result<(), DecodeError> {
-        let what = "log record";
-        if record.sequence != self.sequence + 1 || record.previous != self.last {
+        let what = RECORD;
+        let follows = self.sequence.checked_add(1) == Some(record.sequence) && record.previous == self.last;
+        if record.repository != self.repository || !follows {
             return Err(DecodeError::Order { what, index: record.sequence });
         }
+        check_changes(&record.refs)?;
         for change in &record.refs {
             let now = self.find(&change.name);
             let sequence = now.map_or(0, |state| state.sequence);
             let current = now.and_then(|state| state.versions.last()).map(|version| version.snapshot);
-            if change.sequence != sequence + 1
-                || change.old != current
-                || (change.old.is_none() && change.new.is_none())
-            {
+            let next = sequence.saturating_add(1);
+            if change.sequence != next || change.old != current {
                 return Err(DecodeError::Contradiction {
                     what,
                     field: "ref sequence or old version",
                     claimed: change.sequence,
-                    actual: sequence + 1,
+                    actual: next,
                 });
             }
         }
@@ -303,6 +315,50 @@ impl LogState {
                 envelope: change.envelope,
             }),
         }
+    }
+}
+
+/// Sorted, no ref twice, each change changes something, and a removal has neither parent nor signature.
+fn check_changes(changes: &[RefChange]) -> Result<(), DecodeError> {
+    let what = RECORD;
+    check_sorted(what, changes.iter().map(|change| &change.name))?;
+    for (index, change) in (0..).zip(changes) {
+        check_sequence(what, change.sequence)?;
+        if change.new.is_none() && (change.old.is_none() || change.parent.is_some() || change.envelope.is_some()) {
+            return Err(DecodeError::Field { what, field: "removal of a ref", value: index });
+        }
+    }
+    Ok(())
+}
+
+/// The versions of a ref count up to the ref's own number, in the order of the records that made them.
+fn check_versions(state: &RefState, log_sequence: u64) -> Result<(), DecodeError> {
+    let what = STATE;
+    check_sequence(what, state.sequence)?;
+    let mut last = (0, 0);
+    for (index, version) in (0..).zip(&state.versions) {
+        if version.sequence <= last.0 || version.log_sequence <= last.1 {
+            return Err(DecodeError::Order { what, index });
+        }
+        check_time(what, version.time)?;
+        last = (version.sequence, version.log_sequence);
+    }
+    let (claimed, actual) = (state.sequence, last.0);
+    if !state.versions.is_empty() && claimed != actual {
+        return Err(DecodeError::Contradiction { what, field: "ref sequence", claimed, actual });
+    }
+    if last.1 > log_sequence {
+        let (claimed, actual) = (log_sequence, last.1);
+        return Err(DecodeError::Contradiction { what, field: "newest version", claimed, actual });
+    }
+    Ok(())
+}
+
+fn check_sequence(what: &'static str, sequence: u64) -> Result<(), DecodeError> {
+    if (1..=SEQUENCE_MAX).contains(&sequence) {
+        Ok(())
+    } else {
+        Err(DecodeError::Field { what, field: "sequence", value: sequence })
     }
 }
 

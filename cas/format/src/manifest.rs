@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::name::check_entry_name;
+use crate::name::{ENTRY_NAME_MAX, check_entry_name};
 use crate::{ChunkId, DecodeError, FileDigest, Limits, Timestamp, cbor};
 
 /// Files of at most this many bytes stand in their entry itself: an id, a row and a frame header would cost more than
@@ -70,12 +70,13 @@ pub struct ListRef {
     /// The chunk of kind list.
     #[n(0)]
     pub id: ChunkId,
-    /// Content bytes below it.
+    /// Content bytes below it, not 0.
     #[n(1)]
     pub bytes: u64,
 }
 
-/// A chunk of kind list: either chunks or lists one level lower.
+/// A chunk of kind list: either chunks or lists one level lower, at least one. Each part holds at least one byte, so
+/// that reading a file takes no more steps than it claims to have bytes, whatever its lists look like.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum ListNode {
     /// Pieces of content, in order.
@@ -96,13 +97,22 @@ impl ListNode {
     /// Reads a list and checks that it holds as many content bytes as `bytes_below` says.
     ///
     /// # Errors
-    /// [`DecodeError`] for damage or a wrong sum.
+    /// [`DecodeError`] for damage, parts without bytes, or a wrong sum.
     pub fn decode(bytes: &[u8], bytes_below: u64) -> Result<Self, DecodeError> {
         let node: Self = cbor::decode(LIST, bytes, Limits::DEFAULT.node_bytes.into())?;
-        let actual = match &node {
-            Self::Chunks(chunks) => sum(chunks.iter().map(|chunk| chunk.len.into())),
-            Self::Lists(lists) => sum(lists.iter().map(|list| list.bytes)),
+        let (parts, actual) = match &node {
+            Self::Chunks(chunks) => {
+                check_chunks(LIST, chunks)?;
+                (chunks.len(), sum(chunks.iter().map(|chunk| chunk.len.into())))
+            }
+            Self::Lists(lists) => {
+                check_lists(LIST, lists)?;
+                (lists.len(), sum(lists.iter().map(|list| list.bytes)))
+            }
         };
+        if parts == 0 {
+            return Err(DecodeError::Field { what: LIST, field: "number of parts", value: 0 });
+        }
         check_sum(LIST, "content length", bytes_below, actual)?;
         Ok(node)
     }
@@ -258,7 +268,7 @@ pub enum TreeNode {
     /// Entries sorted by raw name bytes, none twice.
     #[n(0)]
     Leaf(#[n(0)] Vec<Entry>),
-    /// Parts sorted by their first names.
+    /// Parts sorted by their first names: at least one, none of them empty.
     #[n(1)]
     Inner(#[n(0)] Vec<SubtreeRef>),
 }
@@ -292,7 +302,7 @@ impl TreeNode {
                 check_order(entries.iter().map(|entry| entry.name.as_slice()))?;
             }
             Self::Inner(parts) => {
-                parts.iter().try_for_each(|part| check_name(&part.first))?;
+                check_parts(parts)?;
                 check_order(parts.iter().map(|part| part.first.as_slice()))?;
             }
         }
@@ -305,8 +315,43 @@ impl TreeNode {
 }
 
 fn check_name(name: &[u8]) -> Result<(), DecodeError> {
-    check_entry_name(name)
-        .map_err(|source| DecodeError::EntryName { name: String::from_utf8_lossy(name).into_owned(), source })
+    check_entry_name(name).map_err(|source| {
+        // A forged name can be as long as its node; a message shows no more than the longest right one.
+        let shown = &name[..name.len().min(ENTRY_NAME_MAX)];
+        DecodeError::EntryName { name: String::from_utf8_lossy(shown).into_owned(), source }
+    })
+}
+
+/// Only an empty folder has no entries, and that is one empty leaf: there is one tree for each folder, and walking it
+/// takes no more steps than its totals say.
+fn check_parts(parts: &[SubtreeRef]) -> Result<(), DecodeError> {
+    let field = |field, value| Err(DecodeError::Field { what: NODE, field, value });
+    if parts.is_empty() {
+        return field("number of parts", 0);
+    }
+    for (index, part) in (0..).zip(parts) {
+        check_name(&part.first)?;
+        let Totals { files, dirs, links, .. } = part.totals;
+        if files == 0 && dirs == 0 && links == 0 {
+            return field("empty part", index);
+        }
+    }
+    Ok(())
+}
+
+fn check_chunks(what: &'static str, chunks: &[ChunkRef]) -> Result<(), DecodeError> {
+    let good = 1..=Limits::DEFAULT.chunk_bytes;
+    match chunks.iter().find(|chunk| !good.contains(&chunk.len)) {
+        Some(bad) => Err(DecodeError::Field { what, field: "chunk length", value: bad.len.into() }),
+        None => Ok(()),
+    }
+}
+
+fn check_lists(what: &'static str, lists: &[ListRef]) -> Result<(), DecodeError> {
+    if lists.iter().any(|list| list.bytes == 0) {
+        return Err(DecodeError::Field { what, field: "list length", value: 0 });
+    }
+    Ok(())
 }
 
 fn check_order<'n>(names: impl Iterator<Item = &'n [u8]>) -> Result<(), DecodeError> {
@@ -341,18 +386,15 @@ fn check_entry(entry: &Entry) -> Result<(), DecodeError> {
 
 fn check_file(file: &FileEntry) -> Result<(), DecodeError> {
     let field = |field, value| Err(DecodeError::Field { what: NODE, field, value });
-    let limit = Limits::DEFAULT.chunk_bytes;
     match &file.content {
         Content::Inline(bytes) if bytes.len() > INLINE_MAX => return field("inline length", bytes.len() as u64),
-        Content::Chunks(chunks) => {
-            if let Some(bad) = chunks.iter().find(|chunk| chunk.len == 0 || chunk.len > limit) {
-                return field("chunk length", bad.len.into());
-            }
-        }
+        Content::Inline(_) => {}
+        Content::Chunks(chunks) => check_chunks(NODE, chunks)?,
         Content::Lists(height, _) if *height == 0 || *height > LIST_HEIGHT_MAX => {
             return field("list height", (*height).into());
         }
-        Content::Inline(_) | Content::Lists(..) => {}
+        Content::Lists(_, lists) if lists.is_empty() => return field("number of lists", 0),
+        Content::Lists(_, lists) => check_lists(NODE, lists)?,
     }
     let mut end = None;
     for hole in file.holes() {

@@ -9,7 +9,7 @@ use minicbor::encode::{self, Encoder, Write};
 /// Longest ref name in bytes: it becomes part of messages and labels, never of a path.
 const REF_NAME_MAX: usize = 255;
 /// Longest entry name in bytes; Linux file systems stop at 255, some others at about 1,000.
-const ENTRY_NAME_MAX: usize = 1024;
+pub(crate) const ENTRY_NAME_MAX: usize = 1024;
 /// Fewest hex digits that name a snapshot.
 const PREFIX_MIN: usize = 8;
 
@@ -63,7 +63,8 @@ impl<C> minicbor::Encode<C> for RefName {
 
 impl<'b, C> minicbor::Decode<'b, C> for RefName {
     fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
-        d.str()?.parse().map_err(decode::Error::message)
+        // Without the text: in a forged object it can be as long as the object.
+        d.str()?.parse().map_err(|_not_a_name: RefNameError| decode::Error::message("not a ref name"))
     }
 }
 

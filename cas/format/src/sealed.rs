@@ -1,4 +1,5 @@
-//! Small whole objects: `[magic: 8 B][CBOR][BLAKE3 of magic and CBOR: 32 B]`.
+//! Small whole objects: `[magic: 8 B][CBOR][BLAKE3 of magic and CBOR: 32 B]`. The last byte of the magic is the version,
+//! an ASCII digit.
 
 use minicbor::{Decode, Encode};
 
@@ -16,7 +17,7 @@ pub(crate) fn seal<T: Encode<()>>(magic: &[u8; 8], value: &T) -> Vec<u8> {
     bytes
 }
 
-/// Opens a sealed object of at most `limit` bytes: length, magic, checksum, then the CBOR.
+/// Opens a sealed object of at most `limit` bytes: length, checksum, magic, version, then the CBOR.
 pub(crate) fn open<'b, T>(what: &'static str, magic: &[u8; 8], bytes: &'b [u8], limit: u64) -> Result<T, DecodeError>
 where
     T: Encode<()> + Decode<'b, ()>,
@@ -32,8 +33,14 @@ where
     if Digest::of(sealed).as_bytes() != digest {
         return Err(DecodeError::Checksum { what });
     }
-    let Some(body) = sealed.strip_prefix(magic) else {
+    let (found, body) = sealed.split_at(magic.len());
+    let at = magic.len() - 1;
+    if found[..at] != magic[..at] {
         return Err(DecodeError::Magic { what });
-    };
+    }
+    if found[at] != magic[at] {
+        let [found, supported] = [found[at], magic[at]].map(|digit| digit.wrapping_sub(b'0'));
+        return Err(DecodeError::Version { what, found, supported });
+    }
     cbor::decode(what, body, limit)
 }

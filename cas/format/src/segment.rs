@@ -1,7 +1,10 @@
 //! Immutable pieces of the index: sorted rows of the packs of one commit, or of several merged ones.
 
+use std::collections::BTreeSet;
+
 use bytes::{Buf, BufMut};
 
+use crate::frame::take;
 use crate::row::{decode_table, encode_table, need, table_len};
 use crate::{DecodeError, Digest, Limits, PackId, Row};
 
@@ -13,7 +16,7 @@ const WHAT: &str = "index segment";
 pub struct SegmentPack {
     /// The pack's name.
     pub id: PackId,
-    /// Length of the whole pack object in bytes.
+    /// Length of the whole pack object in bytes, within [`Limits::pack_bytes`].
     pub len: u64,
 }
 
@@ -85,6 +88,7 @@ impl Segment {
             return Err(DecodeError::Field { what: WHAT, field: "number of trailing bytes", value });
         }
         let rows: Vec<(Row, u32)> = rows.into_iter().map(|row| (row, numbers.get_u32_le())).collect();
+        check_packs(&packs)?;
         check_rows(&packs, &rows)?;
         Ok(Self { generation, packs, rows })
     }
@@ -93,9 +97,21 @@ impl Segment {
 fn decode_packs(input: &mut &[u8]) -> Result<Vec<SegmentPack>, DecodeError> {
     let count = need(WHAT, input, 4)?.get_u32_le();
     let mut table = need(WHAT, input, u64::from(count) * 24)?;
-    Ok((0..count)
-        .map(|_| SegmentPack { id: PackId::from_bytes(crate::frame::take(&mut table)), len: table.get_u64_le() })
-        .collect())
+    Ok((0..count).map(|_| SegmentPack { id: PackId::from_bytes(take(&mut table)), len: table.get_u64_le() }).collect())
+}
+
+/// No pack twice, none longer than a pack can be: readers size their reads by it.
+fn check_packs(packs: &[SegmentPack]) -> Result<(), DecodeError> {
+    let mut known = BTreeSet::new();
+    for (index, pack) in (0..).zip(packs) {
+        if pack.len > Limits::DEFAULT.pack_bytes {
+            return Err(DecodeError::Field { what: WHAT, field: "pack length", value: pack.len });
+        }
+        if !known.insert(pack.id) {
+            return Err(DecodeError::Field { what: WHAT, field: "repeated pack", value: index });
+        }
+    }
+    Ok(())
 }
 
 fn check_rows(packs: &[SegmentPack], rows: &[(Row, u32)]) -> Result<(), DecodeError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use minicbor::{Decode, Encode};
 
-use crate::{ChunkerParams, DecodeError, Directory, Limits, SnapshotId, Timestamp, cbor};
+use crate::{ChunkerParams, DecodeError, Directory, Limits, SnapshotId, Timestamp, cbor, labels};
 
 const WHAT: &str = "snapshot";
 /// Permission bits an entry may have.
@@ -27,7 +27,7 @@ pub struct Snapshot {
     #[n(3)]
     pub chunker: ChunkerParams,
     /// Labels such as data class and allowed regions.
-    #[n(4)]
+    #[cbor(n(4), with = "labels")]
     pub labels: BTreeMap<String, String>,
 }
 

@@ -1,0 +1,178 @@
+//! What a record must say to follow a state, and what the state is then.
+
+use std::collections::BTreeMap;
+
+use forebay_format::{
+    Digest, LogRecord, LogState, RefChange, RefName, RefVersion, RepositoryId, SegmentRef, SnapshotId,
+};
+use proptest::prelude::*;
+
+use crate::bodies::REPOSITORY;
+use crate::samples::{record, removal, state};
+use crate::strategies::Step;
+
+#[test]
+fn a_record_must_follow_the_state() {
+    let before = state(1);
+    let refused = |change: fn(&mut LogRecord)| {
+        let mut record = removal();
+        change(&mut record);
+        let mut after = before.clone();
+        assert!(after.apply(&record, Digest::of(b"2")).is_err(), "{record:?}");
+        assert_eq!(after, before, "a refused record changes nothing");
+    };
+    refused(|record| record.sequence = 3);
+    refused(|record| record.sequence = 1);
+    refused(|record| record.sequence = 0);
+    refused(|record| record.previous = None);
+    refused(|record| record.previous = Some(Digest::of(b"other")));
+    refused(|record| record.repository = RepositoryId::from_bytes([2; 16]));
+    // The ref's number: too low, too high, far away.
+    refused(|record| record.refs[0].sequence = 1);
+    refused(|record| record.refs[0].sequence = 3);
+    refused(|record| record.refs[0].sequence = u64::MAX);
+    // What the ref was before.
+    refused(|record| record.refs[0].old = Some(SnapshotId::of(b"other")));
+    refused(|record| record.refs[1].old = None);
+    // A good change does not carry a bad one along.
+    refused(|record| record.refs[1].old = Some(SnapshotId::of(b"1")));
+    // The same ref twice, in both orders.
+    refused(|record| record.refs[1] = record.refs[0].clone());
+    refused(|record| record.refs.reverse());
+    // Removing what is not there.
+    refused(|record| {
+        let name = "data/none".parse().unwrap();
+        record.refs[0] = RefChange { name, sequence: 1, old: None, ..record.refs[0].clone() };
+    });
+}
+
+#[test]
+fn nothing_follows_the_last_number() {
+    let mut last = LogState { sequence: u64::MAX, ..state(1) };
+    last.refs[0].sequence = u64::MAX;
+    for sequence in [0, 1, u64::MAX] {
+        assert!(last.apply(&LogRecord { sequence, ..removal() }, Digest::of(b"2")).is_err());
+    }
+    last.sequence = 1;
+    for sequence in [0, 1, u64::MAX] {
+        let mut next = removal();
+        next.refs[0].sequence = sequence;
+        assert!(last.apply(&next, Digest::of(b"2")).is_err());
+    }
+}
+
+#[test]
+fn a_removed_ref_keeps_its_number_and_loses_its_history() {
+    let name: RefName = "data/one".parse().unwrap();
+    let mut removed = state(2);
+    assert!(removed.newest(&name).is_none());
+    let kept = removed.find(&name).unwrap();
+    assert_eq!((kept.sequence, kept.versions.as_slice()), (2, &[] as &[RefVersion]));
+    let again = |sequence| LogRecord {
+        sequence: 3,
+        previous: removed.last,
+        refs: vec![RefChange {
+            name: name.clone(),
+            sequence,
+            old: None,
+            new: Some(SnapshotId::of(b"again")),
+            parent: None,
+            envelope: None,
+        }],
+        ..removal()
+    };
+    for bad in [1, 2, 4] {
+        assert!(removed.clone().apply(&again(bad), Digest::of(b"3")).is_err(), "number {bad}");
+    }
+    let record = again(3);
+    removed.apply(&record, Digest::of(b"3")).unwrap();
+    let newest = removed.newest(&name).unwrap();
+    assert_eq!((newest.sequence, newest.log_sequence, newest.snapshot), (3, 3, SnapshotId::of(b"again")));
+    assert_eq!(removed.find(&name).unwrap().versions.len(), 1);
+}
+
+#[test]
+fn the_first_record_follows_the_empty_state_alone() {
+    let mut empty = LogState::empty(REPOSITORY);
+    assert!(empty.apply(&removal(), Digest::of(b"2")).is_err());
+    empty.apply(&record(), Digest::of(&record().encode())).unwrap();
+    assert_eq!(empty, state(1));
+    assert!(empty.apply(&record(), Digest::of(b"1")).is_err(), "the same record again");
+}
+
+/// What the log should say about a ref.
+#[derive(Default)]
+struct Model {
+    sequence: u64,
+    versions: Vec<SnapshotId>,
+}
+
+/// Plays steps through records and against a model; every state on the way is written, read and gone on with.
+fn log_impl(steps: &[Step]) {
+    let mut state = LogState::empty(REPOSITORY);
+    let mut model: BTreeMap<RefName, Model> = BTreeMap::new();
+    let mut segments: Vec<SegmentRef> = Vec::new();
+    for (sequence, step) in (1..).zip(steps) {
+        let mut refs = Vec::new();
+        for (name, new) in &step.refs {
+            let known = model.entry(name.clone()).or_default();
+            let old = known.versions.last().copied();
+            if old.is_none() && new.is_none() {
+                continue;
+            }
+            known.sequence += 1;
+            match new {
+                Some(new) => known.versions.push(*new),
+                None => known.versions.clear(),
+            }
+            let parent = new.and(old);
+            refs.push(RefChange {
+                name: name.clone(),
+                sequence: known.sequence,
+                old,
+                new: *new,
+                parent,
+                envelope: None,
+            });
+        }
+        let record = LogRecord {
+            sequence,
+            previous: state.last,
+            time: step.time,
+            refs,
+            segments: step.segments.clone(),
+            ..record()
+        };
+        segments.extend_from_slice(&step.segments);
+        let bytes = record.encode();
+        let record = LogRecord::decode(REPOSITORY, sequence, &bytes).expect("what was encoded decodes");
+        state.apply(&record, Digest::of(&bytes)).expect("it follows");
+        state = LogState::decode(REPOSITORY, sequence, &state.encode()).expect("what was encoded decodes");
+    }
+    assert_eq!(state.segments, segments);
+    for (name, known) in model.into_iter().filter(|(_, known)| known.sequence > 0) {
+        let found = state.find(&name).expect("a ref that was ever there");
+        let versions: Vec<SnapshotId> = found.versions.iter().map(|version| version.snapshot).collect();
+        assert_eq!((found.sequence, versions), (known.sequence, known.versions));
+        assert_eq!(state.newest(&name), found.versions.last());
+    }
+}
+
+proptest! {
+    #[test]
+    fn log_proptest(steps in proptest::collection::vec(crate::strategies::step(), 0..20)) {
+        log_impl(&steps);
+    }
+}
+
+#[test]
+fn log_cases() {
+    let step = |new: Option<&[u8]>| Step {
+        refs: BTreeMap::from([("a".parse().unwrap(), new.map(SnapshotId::of))]),
+        segments: Vec::new(),
+        time: record().time,
+    };
+    log_impl(&[]);
+    log_impl(&[step(None)]);
+    log_impl(&[step(Some(b"1")), step(None), step(None), step(Some(b"1")), step(Some(b"1")), step(None)]);
+}

@@ -1,0 +1,242 @@
+//! Every object once with everything in it.
+
+use std::collections::BTreeMap;
+
+use forebay_format::{
+    ChunkId, ChunkRef, ChunkerParams, Cipher, Codec, Content, Digest, Directory, Entry, EntryKind, FRAME_HEADER_LEN,
+    FileDigest, FileEntry, FrameHeader, FrameKind, Hole, IdScheme, ListNode, ListRef, LogRecord, LogState, Nonce,
+    PackFooter, PackId, PackTrailer, RefChange, RepositoryConfig, Row, Segment, SegmentId, SegmentPack, SegmentRef,
+    Snapshot, SnapshotId, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
+};
+
+use crate::bodies::{PACK, REPOSITORY};
+
+pub(crate) const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanos: 123_456_789 };
+const BEFORE_1970: Timestamp = Timestamp { seconds: -1, nanos: 500_000_000 };
+pub(crate) const CHUNKER: ChunkerParams =
+    ChunkerParams { min_bytes: 64 << 10, avg_bytes: 256 << 10, max_bytes: 1 << 20, normalization: 1 };
+/// Bytes of the frames of [`rows`]: two headers, 3 and 7 bytes of payload.
+pub(crate) const FRAMES_LEN: u64 = 2 * FRAME_HEADER_LEN as u64 + 3 + 7;
+
+/// An object as bytes.
+pub(crate) struct Sample {
+    /// Name of its golden file.
+    pub(crate) name: &'static str,
+    /// The fuzz target that takes it.
+    pub(crate) target: &'static str,
+    pub(crate) bytes: Vec<u8>,
+    /// Whether bytes decode in this one's place.
+    pub(crate) decodes: fn(&[u8]) -> bool,
+}
+
+impl Sample {
+    /// Nodes, lists and snapshots are chunks: their id protects them, not their own bytes.
+    pub(crate) fn protects_itself(&self) -> bool {
+        !matches!(self.target, "list" | "snapshot" | "tree")
+    }
+
+    /// Where its CBOR begins and ends.
+    pub(crate) fn cbor(&self) -> Option<std::ops::Range<usize>> {
+        match self.target {
+            "config" | "record" | "state" => Some(8..self.bytes.len() - Digest::LEN),
+            "list" | "snapshot" | "tree" => Some(0..self.bytes.len()),
+            _ => None,
+        }
+    }
+
+    /// The same object around another CBOR, its checksum right.
+    pub(crate) fn with_cbor(&self, cbor: &[u8]) -> Vec<u8> {
+        if self.protects_itself() { seal(&self.bytes[..8], cbor) } else { cbor.to_vec() }
+    }
+}
+
+pub(crate) fn samples() -> Vec<Sample> {
+    let sample = |name, target, bytes, decodes| Sample { name, target, bytes, decodes };
+    vec![
+        sample("config", "config", config().encode(), |bytes| RepositoryConfig::decode(bytes).is_ok()),
+        sample("footer", "footer", footer().encode(), |bytes| decode_footer(bytes).is_some()),
+        sample("frame", "frame", header(b"one", Codec::Zstd, 50, 3).encode().to_vec(), |bytes| {
+            FrameHeader::decode(bytes).is_ok_and(|_| bytes.len() == FRAME_HEADER_LEN)
+        }),
+        sample("list", "list", list().encode(), |bytes| ListNode::decode(bytes, 300).is_ok()),
+        sample("list-lists", "list", lists().encode(), |bytes| ListNode::decode(bytes, 1 << 34).is_ok()),
+        sample("record", "record", record().encode(), |bytes| LogRecord::decode(REPOSITORY, 1, bytes).is_ok()),
+        sample("record-removal", "record", removal().encode(), |bytes| LogRecord::decode(REPOSITORY, 2, bytes).is_ok()),
+        sample("segment", "segment", segment().encode(), |bytes| Segment::decode(bytes).is_ok()),
+        sample("snapshot", "snapshot", snapshot().encode(), |bytes| Snapshot::decode(bytes).is_ok()),
+        sample("state", "state", state(1).encode(), |bytes| LogState::decode(REPOSITORY, 1, bytes).is_ok()),
+        sample("state-empty", "state", state(0).encode(), |bytes| LogState::decode(REPOSITORY, 0, bytes).is_ok()),
+        sample("state-removed", "state", state(2).encode(), |bytes| LogState::decode(REPOSITORY, 2, bytes).is_ok()),
+        sample("tree", "tree", tree().encode(), |bytes| {
+            TreeNode::decode(bytes, tree().totals().expect("small sums")).is_ok()
+        }),
+        sample("tree-empty", "tree", TreeNode::Leaf(Vec::new()).encode(), |bytes| {
+            TreeNode::decode(bytes, Totals::default()).is_ok()
+        }),
+        sample("tree-inner", "tree", inner().encode(), |bytes| {
+            TreeNode::decode(bytes, inner().totals().expect("small sums")).is_ok()
+        }),
+    ]
+}
+
+pub(crate) fn header(word: &[u8], codec: Codec, plain_len: u32, stored_len: u32) -> FrameHeader {
+    let id = ChunkId::of(word);
+    let stored_id = match codec {
+        Codec::Raw => StoredId::from_bytes(*id.as_bytes()),
+        Codec::Zstd => StoredId::of(word),
+    };
+    FrameHeader { kind: FrameKind::Data, codec, depth: 0, id, base: None, stored_id, plain_len, stored_len }
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    vec![
+        Row { offset: 0, header: header(b"one", Codec::Zstd, 50, 3) },
+        Row { offset: 131, header: header(b"two", Codec::Raw, 7, 7) },
+    ]
+}
+
+pub(crate) fn footer() -> PackFooter {
+    PackFooter { pack: PACK, rows: rows() }
+}
+
+/// Reads a footer with its trailer, behind [`FRAMES_LEN`] bytes of frames.
+pub(crate) fn decode_footer(bytes: &[u8]) -> Option<PackFooter> {
+    let (footer, trailer) = bytes.split_at(bytes.len().checked_sub(TRAILER_LEN)?);
+    let trailer = PackTrailer::decode(trailer).ok()?;
+    PackFooter::decode(PACK, &trailer, FRAMES_LEN, footer).ok()
+}
+
+/// The same two frames in two packs.
+pub(crate) fn segment() -> Segment {
+    let packs = [PACK, PackId::from_bytes([8; 16])].map(|id| SegmentPack { id, len: 1_000 }).to_vec();
+    let rows = rows().into_iter().flat_map(|row| [(row, 0), (row, 1)]).collect();
+    Segment { generation: 5, packs, rows }
+}
+
+pub(crate) fn config() -> RepositoryConfig {
+    RepositoryConfig {
+        format: 0,
+        id: REPOSITORY,
+        chunker: CHUNKER,
+        id_scheme: IdScheme::Blake3,
+        cipher: Cipher::None,
+        min_writer: 0,
+        created: TIME,
+    }
+}
+
+pub(crate) fn file(name: &[u8], size: u64, content: Content, holes: Option<Vec<Hole>>) -> Entry {
+    let digest = FileDigest::of(name);
+    let kind = EntryKind::File(FileEntry { size, digest, content, holes, hard_link: (size == 5).then_some(u64::MAX) });
+    Entry { name: name.to_vec(), mode: 0o640, mtime: BEFORE_1970, kind }
+}
+
+pub(crate) fn tree() -> TreeNode {
+    let chunk = ChunkRef { id: ChunkId::of(b"chunk"), len: 300 };
+    let list = ListRef { id: ChunkId::of(b"list"), bytes: 1 << 33 };
+    let below = Totals { files: 3, dirs: 2, links: 1, bytes: 999 };
+    TreeNode::Leaf(vec![
+        file(b"a\xff\n", 5, Content::Inline(b"water".to_vec()), None),
+        file(b"b", 65_836, Content::Chunks(vec![chunk]), Some(vec![Hole { offset: 0, len: 65_536 }])),
+        file(b"c", 1 << 33, Content::Lists(1, vec![list]), None),
+        Entry {
+            name: b"d".to_vec(),
+            mode: 0o7777,
+            mtime: TIME,
+            kind: EntryKind::Dir(Directory { node: ChunkId::of(b"node"), totals: below }),
+        },
+        Entry { name: b"e".to_vec(), mode: 0o777, mtime: TIME, kind: EntryKind::Symlink(b"../x".to_vec()) },
+    ])
+}
+
+pub(crate) fn inner() -> TreeNode {
+    let part = |first: &[u8]| SubtreeRef {
+        first: first.to_vec(),
+        node: ChunkId::of(first),
+        totals: Totals { files: 1, dirs: 0, links: 0, bytes: 10 },
+    };
+    TreeNode::Inner(vec![part(b"a"), part(b"b")])
+}
+
+pub(crate) fn list() -> ListNode {
+    let chunk = |word: &[u8], len| ChunkRef { id: ChunkId::of(word), len };
+    ListNode::Chunks(vec![chunk(b"x", 100), chunk(b"y", 200)])
+}
+
+pub(crate) fn lists() -> ListNode {
+    let list = |word: &[u8]| ListRef { id: ChunkId::of(word), bytes: 1 << 33 };
+    ListNode::Lists(vec![list(b"x"), list(b"y")])
+}
+
+/// Its labels stand in the order of RFC 8949 §4.2.1: shorter keys first.
+pub(crate) fn snapshot() -> Snapshot {
+    let labels = [("class", "raw"), ("region", "eu"), ("z", "")];
+    Snapshot {
+        mode: 0o755,
+        mtime: TIME,
+        root: Directory { node: ChunkId::of(b"root"), totals: Totals { files: 1, dirs: 0, links: 0, bytes: 5 } },
+        chunker: CHUNKER,
+        labels: BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value.to_owned()))),
+    }
+}
+
+/// The first record: two refs, one segment.
+pub(crate) fn record() -> LogRecord {
+    let change = |name: &str, new| RefChange {
+        name: name.parse().expect("a ref name"),
+        sequence: 1,
+        old: None,
+        new: Some(SnapshotId::of(new)),
+        parent: None,
+        envelope: Some(ChunkId::of(b"envelope")),
+    };
+    let name =
+        SegmentRef { id: SegmentId::from_bytes([3; 16]), generation: 5, digest: Digest::of(b"segment"), len: 99 };
+    LogRecord {
+        repository: REPOSITORY,
+        sequence: 1,
+        previous: None,
+        nonce: Nonce::from_bytes([4; 16]),
+        writer: "someone@somewhere".to_owned(),
+        tool: "forebay 0".to_owned(),
+        time: TIME,
+        index_generation: 5,
+        refs: vec![change("data/one", b"1"), change("data/two", b"2")],
+        segments: vec![name],
+    }
+}
+
+/// The second record: one of the two refs is removed, the other gets its next version.
+pub(crate) fn removal() -> LogRecord {
+    let (one, two) = (SnapshotId::of(b"1"), SnapshotId::of(b"2"));
+    let change = |name: &str, old, new: Option<SnapshotId>| RefChange {
+        name: name.parse().expect("a ref name"),
+        sequence: 2,
+        old: Some(old),
+        new,
+        parent: new.map(|_| old),
+        envelope: None,
+    };
+    LogRecord {
+        sequence: 2,
+        previous: Some(Digest::of(&record().encode())),
+        refs: vec![change("data/one", one, None), change("data/two", two, Some(SnapshotId::of(b"3")))],
+        segments: Vec::new(),
+        ..record()
+    }
+}
+
+/// The state after the first so many of [`record`] and [`removal`].
+pub(crate) fn state(records: usize) -> LogState {
+    let mut state = LogState::empty(REPOSITORY);
+    for record in [record(), removal()].iter().take(records) {
+        state.apply(record, Digest::of(&record.encode())).expect("records that follow each other");
+    }
+    state
+}
+
+/// A sealed object of this magic around any CBOR.
+pub(crate) fn seal(magic: &[u8], cbor: &[u8]) -> Vec<u8> {
+    let body = [magic, cbor].concat();
+    [&body[..], Digest::of(&body).as_bytes()].concat()
+}

@@ -1,0 +1,262 @@
+//! Values of every format, as honest writers make them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_format::{
+    ChunkId, ChunkRef, ChunkerParams, Cipher, Codec, Content, Digest, Directory, Entry, EntryKind, FileDigest,
+    FileEntry, FrameHeader, FrameKind, HOLE_BLOCK, Hole, IdScheme, ListNode, ListRef, LogRecord, LogState, Nonce,
+    PackId, RefChange, RefName, RefState, RefVersion, RepositoryConfig, Row, SegmentId, SegmentRef, Snapshot,
+    SnapshotId, StoredId, SubtreeRef, Timestamp, Totals, TreeNode, check_entry_name,
+};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::bodies::REPOSITORY;
+
+/// What a writer does to a log in one record.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    /// New versions of refs; `None` removes.
+    pub(crate) refs: BTreeMap<RefName, Option<SnapshotId>>,
+    pub(crate) segments: Vec<SegmentRef>,
+    pub(crate) time: Timestamp,
+}
+
+pub(crate) fn step() -> impl Strategy<Value = Step> {
+    // Few names, so that the steps meet.
+    let name = select(vec!["a", "a-b", "a/b", "b"]).prop_map(|name| name.parse().expect("a ref name"));
+    let refs = btree_map(name, option::weighted(0.7, snapshot_id()), 0..4);
+    (refs, vec(segment_ref(), 0..3), time()).prop_map(|(refs, segments, time)| Step { refs, segments, time })
+}
+
+pub(crate) fn header() -> impl Strategy<Value = FrameHeader> {
+    let kind =
+        select(vec![FrameKind::Data, FrameKind::Tree, FrameKind::List, FrameKind::Snapshot, FrameKind::Envelope]);
+    (kind, chunk_id(), any::<[u8; 32]>(), 0..=16_u32 << 20, 0..100_000_u32, any::<bool>()).prop_map(
+        |(kind, id, stored, plain_len, stored_len, raw)| {
+            let (codec, stored_id, plain_len) =
+                if raw { (Codec::Raw, *id.as_bytes(), stored_len) } else { (Codec::Zstd, stored, plain_len) };
+            let stored_id = StoredId::from_bytes(stored_id);
+            FrameHeader { kind, codec, depth: 0, id, base: None, stored_id, plain_len, stored_len }
+        },
+    )
+}
+
+/// Rows of one pack: no id twice, frames one behind the other with gaps.
+pub(crate) fn rows() -> impl Strategy<Value = Vec<Row>> {
+    vec((header(), 0..4096_u32), 0..40).prop_map(|headers| {
+        let mut seen = BTreeSet::new();
+        let mut end = 0;
+        let mut rows = Vec::new();
+        for (header, gap) in headers {
+            if seen.insert(header.id) {
+                let offset = end + gap;
+                end = offset + u32::try_from(header.frame_len()).expect("small");
+                rows.push(Row { offset, header });
+            }
+        }
+        rows
+    })
+}
+
+pub(crate) fn config() -> impl Strategy<Value = RepositoryConfig> {
+    (any::<[u8; 16]>(), chunker(), time()).prop_map(|(id, chunker, created)| RepositoryConfig {
+        format: 0,
+        id: forebay_format::RepositoryId::from_bytes(id),
+        chunker,
+        id_scheme: IdScheme::Blake3,
+        cipher: Cipher::None,
+        min_writer: 0,
+        created,
+    })
+}
+
+/// All sizes that chunkers take.
+pub(crate) fn chunker() -> impl Strategy<Value = ChunkerParams> {
+    (8..=22_u32, 0..=3_u8)
+        .prop_flat_map(|(bits, normalization)| {
+            let avg_bytes = 1_u32 << bits;
+            let min = 32..=(avg_bytes / 2 - 1).min(1 << 19);
+            let max = (avg_bytes / 2 + 1).max(512)..=8_u32 << 20;
+            (min, Just(avg_bytes), max, Just(normalization))
+        })
+        .prop_map(|(min, avg_bytes, max, normalization)| ChunkerParams {
+            min_bytes: min * 2,
+            avg_bytes,
+            max_bytes: max * 2,
+            normalization,
+        })
+}
+
+pub(crate) fn tree() -> impl Strategy<Value = TreeNode> {
+    let entry = (0..=0o7777_u32, time(), kind());
+    let leaf = btree_map(entry_name(), entry, 0..30).prop_map(|entries| {
+        let entry = |(name, (mode, mtime, kind))| Entry { name, mode, mtime, kind };
+        TreeNode::Leaf(entries.into_iter().map(entry).collect())
+    });
+    let some = totals().prop_filter("not empty", |totals| totals.files + totals.dirs + totals.links > 0);
+    let inner = btree_map(entry_name(), (chunk_id(), some), 1..20).prop_map(|parts| {
+        let part = |(first, (node, totals))| SubtreeRef { first, node, totals };
+        TreeNode::Inner(parts.into_iter().map(part).collect())
+    });
+    prop_oneof![4 => leaf, 1 => inner]
+}
+
+pub(crate) fn list() -> impl Strategy<Value = ListNode> {
+    prop_oneof![vec(chunk_ref(), 1..60).prop_map(ListNode::Chunks), vec(list_ref(), 1..60).prop_map(ListNode::Lists),]
+}
+
+pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
+    let labels = btree_map(".{0,30}", ".{0,30}", 0..8);
+    (0..=0o7777_u32, time(), directory(), chunker(), labels).prop_map(|(mode, mtime, root, chunker, labels)| Snapshot {
+        mode,
+        mtime,
+        root,
+        chunker,
+        labels,
+    })
+}
+
+pub(crate) fn record() -> impl Strategy<Value = LogRecord> {
+    let change = (sequence(), option::of(snapshot_id()), option::of(snapshot_id()), option::of(chunk_id()));
+    let refs = btree_map(ref_name(), (change, snapshot_id()), 0..6).prop_map(|changes| {
+        let change = |(name, ((sequence, new, parent, envelope), old)): (RefName, ((_, Option<_>, _, _), _))| {
+            let (old, parent, envelope) = match new {
+                None => (Some(old), None, None),
+                Some(_) => (parent, parent, envelope),
+            };
+            RefChange { name, sequence, old, new, parent, envelope }
+        };
+        changes.into_iter().map(change).collect::<Vec<_>>()
+    });
+    let head = (sequence(), digest(), any::<[u8; 16]>(), ".{0,40}", ".{0,40}", time(), any::<u64>());
+    (head, refs, vec(segment_ref(), 0..5)).prop_map(
+        |((sequence, previous, nonce, writer, tool, time, index_generation), refs, segments)| LogRecord {
+            repository: REPOSITORY,
+            sequence,
+            previous: (sequence > 1).then_some(previous),
+            nonce: Nonce::from_bytes(nonce),
+            writer,
+            tool,
+            time,
+            index_generation,
+            refs,
+            segments,
+        },
+    )
+}
+
+/// Any state that a log of enough records can come to.
+pub(crate) fn state() -> impl Strategy<Value = LogState> {
+    let version = (1..1_000_u64, 1..1_000_u64, snapshot_id(), option::of(snapshot_id()), time(), ".{0,20}");
+    let versions = vec((version, option::of(chunk_id())), 0..6);
+    let refs = btree_map(ref_name(), (versions, 1..1_000_u64), 0..6).prop_map(|refs| {
+        let ref_state = |(name, (versions, sequence)): (RefName, (Vec<_>, u64))| {
+            let mut last = (0, 0);
+            let version = |((skip, log_skip, snapshot, parent, time, writer), envelope)| {
+                last = (last.0 + skip, last.1 + log_skip);
+                let (sequence, log_sequence) = last;
+                RefVersion { sequence, snapshot, parent, log_sequence, time, writer, envelope }
+            };
+            let versions: Vec<RefVersion> = versions.into_iter().map(version).collect();
+            let sequence = versions.last().map_or(sequence, |version| version.sequence);
+            RefState { name, sequence, versions }
+        };
+        refs.into_iter().map(ref_state).collect::<Vec<_>>()
+    });
+    let condemned = vec(any::<[u8; 16]>().prop_map(PackId::from_bytes), 0..5);
+    (sequence(), digest(), any::<u64>(), refs, vec(segment_ref(), 0..6), condemned).prop_map(
+        |(sequence, last, index_generation, refs, segments, condemned)| LogState {
+            repository: REPOSITORY,
+            sequence: sequence.max(6_000),
+            last: Some(last),
+            index_generation,
+            refs,
+            segments,
+            condemned,
+        },
+    )
+}
+
+/// A ref name of up to four parts.
+pub(crate) fn ref_name() -> impl Strategy<Value = RefName> {
+    "[a-z0-9_-][a-z0-9._-]{0,9}(/[a-z0-9_-][a-z0-9._-]{0,9}){0,3}".prop_map(|name| name.parse().expect("a ref name"))
+}
+
+fn entry_name() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 1..30).prop_filter("a name", |name| check_entry_name(name).is_ok())
+}
+
+fn kind() -> impl Strategy<Value = EntryKind> {
+    let inline = vec(any::<u8>(), 0..200).prop_map(Content::Inline);
+    let chunks = vec(chunk_ref(), 0..50).prop_map(Content::Chunks);
+    let lists = (1..=4_u8, vec(list_ref(), 1..10)).prop_map(|(height, lists)| Content::Lists(height, lists));
+    let file = (prop_oneof![inline, chunks, lists], any::<[u8; 32]>(), any::<Option<u64>>(), 0..5_u64).prop_map(
+        |(content, digest, hard_link, holes)| {
+            let bytes = content.len().expect("small sums");
+            let holes: Vec<Hole> =
+                (0..holes).map(|n| Hole { offset: (3 * n) * HOLE_BLOCK, len: 2 * HOLE_BLOCK }).collect();
+            let reach = holes.last().map_or(0, |hole| hole.offset + hole.len);
+            let size = bytes + holes.iter().map(|hole| hole.len).sum::<u64>();
+            // Holes lie inside the file: drop them where the content is too short to reach around them.
+            let (size, holes) = if size >= reach && !holes.is_empty() { (size, Some(holes)) } else { (bytes, None) };
+            EntryKind::File(FileEntry { size, digest: FileDigest::from_bytes(digest), content, holes, hard_link })
+        },
+    );
+    let link = vec(1..=255_u8, 1..100).prop_map(EntryKind::Symlink);
+    prop_oneof![4 => file, 1 => directory().prop_map(EntryKind::Dir), 1 => link]
+}
+
+fn directory() -> impl Strategy<Value = Directory> {
+    (chunk_id(), totals()).prop_map(|(node, totals)| Directory { node, totals })
+}
+
+/// Small enough that sums of some fit.
+fn totals() -> impl Strategy<Value = Totals> {
+    (0..3_u64, 0..1_u64 << 40, 0..3_u64, 0..1_u64 << 50).prop_map(|(files, dirs, links, bytes)| Totals {
+        files,
+        dirs,
+        links,
+        bytes,
+    })
+}
+
+fn chunk_ref() -> impl Strategy<Value = ChunkRef> {
+    (chunk_id(), 1..=16_u32 << 20).prop_map(|(id, len)| ChunkRef { id, len })
+}
+
+fn list_ref() -> impl Strategy<Value = ListRef> {
+    (chunk_id(), 1..1_u64 << 50).prop_map(|(id, bytes)| ListRef { id, bytes })
+}
+
+fn segment_ref() -> impl Strategy<Value = SegmentRef> {
+    (any::<[u8; 16]>(), any::<u64>(), digest(), any::<u64>()).prop_map(|(id, generation, digest, len)| SegmentRef {
+        id: SegmentId::from_bytes(id),
+        generation,
+        digest,
+        len,
+    })
+}
+
+/// Numbers of one, two and many bytes.
+fn sequence() -> impl Strategy<Value = u64> {
+    prop_oneof![1..30_u64, 1..=1_u64 << 62]
+}
+
+fn time() -> impl Strategy<Value = Timestamp> {
+    (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Timestamp { seconds, nanos })
+}
+
+fn chunk_id() -> impl Strategy<Value = ChunkId> {
+    any::<[u8; 32]>().prop_map(ChunkId::from_bytes)
+}
+
+fn snapshot_id() -> impl Strategy<Value = SnapshotId> {
+    any::<[u8; 32]>().prop_map(SnapshotId::from_bytes)
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    any::<[u8; 32]>().prop_map(Digest::from_bytes)
+}
