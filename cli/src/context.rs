@@ -81,6 +81,17 @@ impl<'o> Context<'o> {
         }
     }
 
+    /// Opens the repository, or imagines an empty one: for a rehearsal that must leave nothing behind.
+    pub(crate) fn repository_or_imagined(&self) -> Result<Repository, Failure> {
+        match Repository::open(self.origin()?, self.surroundings()) {
+            Err(OpenError::NotFound { .. }) => {
+                let origin = Origin::open("memory://", &[])?;
+                Ok(Repository::init(origin, PROFILES[0].params, self.surroundings())?)
+            }
+            other => Ok(other?),
+        }
+    }
+
     /// Makes a repository.
     pub(crate) fn init(&self, profile: &str) -> Result<Repository, Failure> {
         let profile = PROFILES.iter().find(|known| known.name == profile).unwrap_or(&PROFILES[0]);

@@ -59,9 +59,14 @@ pub(crate) fn message(text: &str) -> String {
 
 /// Adds a raw path to a JSON object: `path`, and `path_b64` if it is not UTF-8.
 pub(crate) fn add_path(object: &mut Value, raw: &[u8]) {
-    object["path"] = json!(String::from_utf8_lossy(raw));
+    add_raw(object, "path", raw);
+}
+
+/// Adds raw bytes to a JSON object under `name`, and under `name_b64` too if they are not UTF-8.
+pub(crate) fn add_raw(object: &mut Value, name: &str, raw: &[u8]) {
+    object[name] = json!(String::from_utf8_lossy(raw));
     if std::str::from_utf8(raw).is_err() {
-        object["path_b64"] = json!(STANDARD.encode(raw));
+        object[format!("{name}_b64")] = json!(STANDARD.encode(raw));
     }
 }
 
@@ -82,5 +87,13 @@ mod tests {
         assert_eq!(name(b"two\nlines"), "two\\nlines");
         assert_eq!(name(b"back\\slash"), "back\\\\slash");
         assert_eq!(name(b"\x1b[31m"), "\\u{1b}[31m");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_come_twice() {
+        let mut object = json!({});
+        add_path(&mut object, b"a/caf\xe9");
+        add_raw(&mut object, "target", b"plain");
+        assert_eq!(object, json!({ "path": "a/caf\u{fffd}", "path_b64": "YS9jYWbp", "target": "plain" }));
     }
 }

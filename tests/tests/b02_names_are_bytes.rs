@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 
-use forebay_tests::{Sandbox, assert_tree_equal, tree_of};
+use forebay_tests::{Class, Sandbox, assert_tree_equal, make_fifo, raw_path, tree_of};
 
 const NAMES: [&[u8]; 14] = [
     b"caf\xe9.bin",
@@ -68,7 +69,48 @@ fn a_name_that_leads_out_elsewhere_is_refused_with_a_way_out() {
     let sandbox = Sandbox::new();
     sandbox.write("S/ok", "1");
     sandbox.write("S/..\\out.txt", "2");
-    sandbox.run(["push", "S", "r"]).ends(forebay_tests::Class::Usage).says("out.txt").says("--exclude");
+    sandbox.run(["push", "S", "r"]).ends(Class::Usage).says("out.txt").says("--exclude");
     sandbox.run(["push", "S", "r", "--exclude", "*out.txt"]).ok();
     assert_eq!(sandbox.json(["ls", "r"]).ok().listed_paths(), [b"ok"]);
+}
+
+#[test]
+fn every_line_of_json_gives_exact_bytes() {
+    let sandbox = Sandbox::new();
+    let source = sandbox.mkdir("S/d\u{e9}");
+    std::fs::write(source.join(OsStr::from_bytes(b"caf\xe9")), "1").unwrap();
+    symlink(OsStr::from_bytes(b"to\xff"), source.join("link")).unwrap();
+    make_fifo(source.join(OsStr::from_bytes(b"pipe\xfe")));
+    let pushed = sandbox.json(["push", "S", "r"]).ok();
+    let skipped = pushed.warnings().iter().filter_map(raw_path).find(|path| path.ends_with(b"/pipe\xfe"));
+    assert!(skipped.is_some(), "{:?}", pushed.warnings());
+
+    let listed = sandbox.json(["ls", "-R", "r"]).ok();
+    let entries = listed.entries();
+    let path_is = |wanted: &[u8]| entries.iter().find(|entry| raw_path(entry).as_deref() == Some(wanted)).unwrap();
+    let file = path_is("d\u{e9}/".as_bytes().iter().chain(b"caf\xe9").copied().collect::<Vec<u8>>().as_slice());
+    assert_eq!((&file["path"], &file["type"]), (&"d\u{e9}/caf\u{fffd}".into(), &"file".into()));
+    let link = path_is("d\u{e9}/link".as_bytes());
+    assert!(link.get("path_b64").is_none(), "UTF-8 needs no second spelling: {link}");
+    assert_eq!((&link["target"], &link["type"]), (&"to\u{fffd}".into(), &"link".into()));
+
+    std::fs::write(source.join(OsStr::from_bytes(b"caf\xe9")), "22").unwrap();
+    sandbox.run(["push", "S", "r"]).ok();
+    let diff = sandbox.json(["diff", "r@1", "r@2"]).ok();
+    assert!(diff.listed_paths().contains(&b"d\xc3\xa9/caf\xe9".to_vec()), "{diff:?}");
+    assert_eq!(sandbox.json(["fetch", "r", "D", "--include", "caf*"]).ok().num("files"), 1);
+    assert_eq!(std::fs::read(sandbox.path("D/d\u{e9}").join(OsStr::from_bytes(b"caf\xe9"))).unwrap(), b"22");
+}
+
+#[test]
+fn exact_targets_of_links_can_be_got_back() {
+    let sandbox = Sandbox::new();
+    let source = sandbox.mkdir("S");
+    symlink(OsStr::from_bytes(b"to\xff"), source.join("raw")).unwrap();
+    symlink("n\u{e9}", source.join("text")).unwrap();
+    sandbox.run(["push", "S", "r"]).ok();
+    let entries = sandbox.json(["ls", "r"]).ok().entries();
+    assert_eq!((&entries[0]["target"], &entries[0]["target_b64"]), (&"to\u{fffd}".into(), &"dG//".into()));
+    assert_eq!(entries[1]["target"], "n\u{e9}");
+    assert!(entries[1].get("target_b64").is_none(), "UTF-8 needs no second spelling");
 }

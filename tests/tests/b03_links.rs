@@ -1,6 +1,7 @@
 //! B03: symbolic links are kept, never followed; the path itself may be one.
 
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use forebay_tests::{Sandbox, assert_tree_equal, contains_bytes, tree_of};
 
@@ -18,6 +19,7 @@ fn links_are_kept_and_not_followed() {
     symlink("../../secret", real.join("up")).unwrap();
 
     let first = sandbox.command(["push", "W/real", "r1"]).json().limit_s(20).run().ok();
+    assert!(first.elapsed < Duration::from_secs(5), "took {:?}", first.elapsed);
     assert_eq!((first.num("files"), first.num("links"), first.num("dirs")), (1, 5, 1));
     assert!(!contains_bytes(sandbox.repo_dir(), b"do-not-follow-me"), "a link was followed");
     let second = sandbox.json(["push", "W/alias", "r2"]).ok();
@@ -25,7 +27,19 @@ fn links_are_kept_and_not_followed() {
 
     sandbox.run(["fetch", "r1", "D"]).ok();
     assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(&real));
-    let names = sandbox.json(["ls", "r1"]).ok().listed_paths();
+    let listed = sandbox.json(["ls", "r1"]).ok();
+    let secret = sandbox.path("secret");
+    for (name, target) in [
+        ("loop", "."),
+        ("dangling", "nowhere"),
+        ("dirlink", "sub"),
+        ("up", "../../secret"),
+        ("abs", secret.to_str().unwrap()),
+    ] {
+        let entry = listed.entries().into_iter().find(|entry| entry["path"] == name).unwrap();
+        assert_eq!((&entry["type"], &entry["target"]), (&"link".into(), &target.into()), "{name}");
+    }
+    let names = listed.listed_paths();
     let mut unique = names.clone();
     unique.dedup();
     assert_eq!(names, unique, "no name twice in one folder");

@@ -24,9 +24,18 @@ fn every_length_comes_back_with_any_number_of_threads() {
         }
         let one = sandbox.json(["push", "S", "one", "--threads", "1"]).ok();
         sandbox.forget_cache();
-        let many = sandbox.json(["push", "S", "many", "--threads", "16"]).ok();
+        let known = sandbox.json(["push", "S", "many", "--threads", "16"]).ok();
+        assert_eq!(one.str("snapshot"), known.str("snapshot"));
+        assert_eq!(known.num("new_bytes"), 0);
+        // Into an empty repository sixteen threads have everything to store.
+        sandbox.run(["init", "--chunk-profile", profile, "--repo", "other"]).ok();
+        let many = sandbox.json(["push", "S", "many", "--threads", "16", "--repo", "other"]).ok();
+        for name in ["chunks", "new_chunks", "new_bytes", "bytes", "files"] {
+            assert_eq!(many.num(name), one.num(name), "{name}");
+        }
         assert_eq!(one.str("snapshot"), many.str("snapshot"));
-        assert_eq!(many.num("new_bytes"), 0);
+        sandbox.run(["fetch", "many", "E", "--repo", "other"]).ok();
+        assert_tree_equal(&tree_of(sandbox.path("E")), &tree_of(sandbox.path("S")));
         sandbox.run(["fetch", "one", "D"]).ok();
         assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
         assert_eq!(sandbox.json(["fetch", "one", "D"]).ok().num("payload_bytes"), 0);
@@ -75,4 +84,39 @@ fn zeros_cost_nothing_and_come_back_as_holes() {
     dense.set_len(1 << 30).unwrap();
     drop(dense);
     assert_eq!(sandbox.json(["verify", "r"]).ok().num("corrupt"), 0);
+}
+
+#[test]
+fn the_chunks_of_each_length_add_up() {
+    const INLINE_MAX: u64 = 4096;
+    const HOLE_BLOCK: u64 = 64 << 10;
+    let sandbox = Sandbox::new();
+    let made = sandbox.json(["init", "--chunk-profile", "64k"]).ok();
+    let (min, avg, max) = (made.num("chunk_min"), made.num("chunk_avg"), made.num("chunk_max"));
+    assert!(min < HOLE_BLOCK && HOLE_BLOCK <= max && min < avg && avg < max);
+    let push = |content: &[u8]| {
+        sandbox.write("one/file", content);
+        let pushed = sandbox.json(["push", "one", "one"]).ok();
+        assert_eq!(pushed.num("bytes"), content.len() as u64);
+        (pushed.num("chunks"), pushed.num("new_chunks"), pushed.num("new_bytes"))
+    };
+    for len in lengths(min, avg, max) {
+        // Noise nobody pushed before: every chunk is new, so the lengths of the chunks are what is new.
+        let (chunks, new_chunks, new_bytes) = push(&rnd(1_000_000_000 + len, usize::try_from(len).unwrap()));
+        if len <= INLINE_MAX {
+            assert_eq!((chunks, new_chunks, new_bytes), (0, 0, 0), "{len} bytes are inline");
+            continue;
+        }
+        assert_eq!((new_chunks, new_bytes), (chunks, len), "the chunks of {len} bytes add up");
+        // All but the last are at least `min`, none is above `max`.
+        assert!((len.div_ceil(max)..=(len - 1) / min + 1).contains(&chunks), "{chunks} chunks of {len} bytes");
+        if len <= min {
+            assert_eq!(chunks, 1, "{len} bytes are one chunk");
+        }
+    }
+    for len in lengths(min, avg, max) {
+        let (chunks, ..) = push(&vec![0; usize::try_from(len).unwrap()]);
+        let wanted = if len <= INLINE_MAX || len % HOLE_BLOCK == 0 { 0 } else { 1 };
+        assert_eq!(chunks, wanted, "{len} zeros: blocks are holes, the rest is one chunk");
+    }
 }

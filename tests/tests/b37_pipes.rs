@@ -68,3 +68,36 @@ fn closed_stderr_changes_no_exit_code() {
         assert_eq!(code(&["fetch"]), 2, "{redirect}");
     }
 }
+
+#[test]
+fn json_goes_whole_into_a_file_whatever_stderr_is() {
+    let sandbox = Sandbox::new();
+    sandbox.write("S/a", vec![5; 300_000]);
+    forebay_tests::make_fifo(sandbox.path("S/pipe"));
+    sandbox.run(["push", "S", "r"]).ok();
+    for redirect in ["", "2>&-", "2>/dev/full"] {
+        for (args, code) in [
+            (&["push", "S", "r"][..], 0),
+            (&["fetch", "r", "D"], 0),
+            (&["man", "pages"], 0),
+            (&["--version"], 0),
+            (&["fetch", "absent", "D"], 3),
+            (&["cat", "r:a"], 2),
+            (&["fetch"], 2),
+        ] {
+            let out = sandbox.path("out");
+            let command = sandbox.command(args).json().env("NO_COLOR", "1").redirect(redirect);
+            let outcome = command.stdout(Stdout::File(out.clone())).run();
+            assert_eq!(outcome.code(), code, "{args:?} {redirect}");
+            assert!(outcome.stderr.is_empty(), "all is said in JSON: {outcome:?}");
+            let out = String::from_utf8(std::fs::read(out).unwrap()).unwrap();
+            assert!(out.ends_with('\n') && !out.contains('\u{1b}'), "{args:?}: {out}");
+            let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let last = lines.last().unwrap();
+            assert_eq!(last["event"], if code == 0 { "result" } else { "error" }, "{args:?}");
+            if code != 0 {
+                assert_eq!(last["exit"], code, "{args:?}");
+            }
+        }
+    }
+}

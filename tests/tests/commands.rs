@@ -1,8 +1,9 @@
 //! Every command: its fields, its exit classes, and what users expect of it.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use forebay_tests::{Class, S3Server, Sandbox, assert_tree_equal, files_below, rnd, tree_of, wait_until};
+use forebay_tests::{Class, S3Server, Sandbox, assert_tree_equal, files_below, rnd, text, tree_of, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -39,6 +40,12 @@ fn push_gives_its_fields_and_makes_the_repository() {
     let first = sandbox.json(["push", "S", "set"]).ok();
     let made: Vec<_> = first.warnings().into_iter().filter(|warning| warning["kind"] == "new-repository").collect();
     assert_eq!(made.len(), 1, "one line says that a repository was made");
+    let plain = sandbox.run(["--repo", "another", "push", "S", "set"]).ok();
+    let told = text(&plain.stderr);
+    assert_eq!(told.lines().filter(|line| line.contains("new repository") && line.contains("another")).count(), 1);
+    assert!(!told.is_empty() && text(&plain.stdout).contains("set@1"), "{plain:?}");
+    let again = sandbox.run(["--repo", "another", "push", "S", "set"]).ok();
+    assert!(!again.said().contains("new repository"), "only once: {again:?}");
     let result = first.result();
     has_fields(
         &result,
@@ -105,6 +112,7 @@ fn reading_an_unknown_repository_is_not_found_and_makes_nothing() {
         &["diff", "a", "b"],
     ] {
         sandbox.run(args).ends(Class::NotFound);
+        sandbox.json(args).ends(if args[0] == "cat" { Class::Usage } else { Class::NotFound });
     }
     assert!(!sandbox.repo_dir().exists() && !sandbox.path("D").exists());
 }
@@ -198,11 +206,27 @@ fn refs_ls_diff_and_du_show_what_is_there() {
     let names: Vec<String> =
         refs.json_lines().iter().filter_map(|line| Some(line["ref"].as_str()?.to_owned())).collect();
     assert_eq!(names, ["other/set", "set"]);
+    let newest = refs.entries().into_iter().find(|line| line["ref"] == "set").unwrap();
+    has_fields(&newest, &["ref", "seq", "snapshot", "versions", "time", "writer"]);
+    assert_eq!((&newest["event"], &newest["seq"], &newest["versions"]), (&"ref".into(), &2.into(), &2.into()));
+    let log = sandbox.json(["log", "set"]).ok();
+    assert_eq!(log.num("versions"), 2);
+    for line in log.entries() {
+        has_fields(&line, &["ref", "seq", "snapshot", "parent", "time", "writer"]);
+        assert!(is_hex_id(&line["snapshot"]) && line["event"] == "version" && line["ref"] == "set", "{line}");
+    }
+    assert_eq!(log.entries()[0]["snapshot"], newest["snapshot"]);
     assert_eq!(sandbox.json(["ls", "set:sub"]).ok().listed_paths(), [b"noise"]);
     let listed = sandbox.json(["ls", "-R", "set@1"]).ok();
     assert_eq!(listed.listed_paths(), [&b"a.txt"[..], b"sub", b"sub/b.tmp", b"sub/noise"]);
     let noise = listed.entries().into_iter().find(|entry| entry["path"] == "sub/noise").unwrap();
     assert_eq!((&noise["type"], &noise["size"]), (&"file".into(), &600_000.into()));
+    let meta = sandbox.path("S/sub/noise").metadata().unwrap();
+    let (seconds, nanos) = (i128::from(meta.mtime()), i128::from(meta.mtime_nsec()));
+    assert_eq!(noise["mtime_ns"], (seconds * 1_000_000_000 + nanos).to_string());
+    assert_eq!(noise["mode"], format!("{:04o}", meta.mode() & 0o7777));
+    let long = text(&sandbox.run(["ls", "-l", "set:sub"]).ok().stdout);
+    assert!(long.lines().count() == 1 && long.contains("600000") && long.ends_with(" noise\n"), "{long}");
     assert_eq!(noise["blake3"], blake3::hash(&rnd(1, 600_000)).to_hex().as_str());
 
     let diff = sandbox.json(["diff", "set@1", "set@2"]).ok();
@@ -234,7 +258,10 @@ fn refs_ls_diff_and_du_show_what_is_there() {
 #[test]
 fn rm_removes_a_name_and_its_number_goes_on() {
     let sandbox = pushed();
-    sandbox.run(["rm", "set"]).ok();
+    let newest = sandbox.json(["log", "set"]).ok().entries()[0]["snapshot"].clone();
+    let removed = sandbox.json(["rm", "set"]).ok();
+    assert_eq!((removed.str("ref"), removed.num("seq")), ("set".to_owned(), 2));
+    assert_eq!(removed.result()["snapshot"], newest);
     sandbox.run(["log", "set"]).ends(Class::NotFound);
     sandbox.run(["rm", "set"]).ends(Class::NotFound);
     assert_eq!(sandbox.cat("other/set:a.txt").ok().stdout, b"one\n");
@@ -261,18 +288,27 @@ fn expect_compares_before_anything_moves() {
 #[test]
 fn push_excludes_labels_and_rehearses() {
     let sandbox = Sandbox::new();
-    sandbox.write("S/keep", "1");
+    sandbox.write("S/keep", rnd(4, 100_000));
     sandbox.write("S/x.tmp", "2");
     sandbox.write("S/cache/y", "3");
     let rehearsed = sandbox.json(["push", "S", "set", "--dry-run", "--exclude", "*.tmp", "--exclude", "cache/"]).ok();
     assert_eq!((rehearsed.num("files"), rehearsed.num("seq")), (1, 1));
     sandbox.run(["log", "set"]).ends(Class::NotFound);
-    let packs = || files_below(sandbox.repo_dir()).iter().filter(|path| path.extension().is_some()).count();
-    assert_eq!(packs(), 1, "only the configuration");
-    let real =
-        sandbox.json(["push", "S", "set", "--exclude", "*.tmp", "--exclude", "cache/", "--label", "class=raw"]).ok();
-    assert_eq!(real.num("files"), 1);
-    assert_ne!(real.str("snapshot"), rehearsed.str("snapshot"), "labels are part of a version");
+    assert!(!sandbox.repo_dir().exists(), "a rehearsal makes nothing");
+    let plain = sandbox.json(["push", "S", "set", "--exclude", "*.tmp", "--exclude", "cache/"]).ok();
+    for name in ["files", "dirs", "bytes", "chunks", "new_chunks", "new_bytes", "seq"] {
+        assert_eq!(plain.num(name), rehearsed.num(name), "a rehearsal says what then happens: {name}");
+    }
+    assert_eq!(plain.str("snapshot"), rehearsed.str("snapshot"));
+    let labelled = |labels: &[&str]| {
+        let args = ["push", "S", "set", "--exclude", "*.tmp", "--exclude", "cache/"];
+        let args = args.iter().chain(labels.iter().flat_map(|label| [&"--label", label]));
+        sandbox.json(args).ok().str("snapshot")
+    };
+    let real = labelled(&["class=raw", "by=hand=made"]);
+    assert_ne!(real, rehearsed.str("snapshot"), "labels are part of a version");
+    assert_eq!(labelled(&["by=hand=made", "class=raw"]), real, "their order is not");
+    sandbox.run(["push", "S", "set", "--label", "=nothing"]).ends(Class::Usage);
     sandbox.run(["push", "S", "set", "--label", "nothing"]).ends(Class::Usage);
     sandbox.run(["push", "S", "BAD"]).ends(Class::Usage).says("BAD");
     sandbox.run(["push", "S", "set", "--exclude", "{a"]).ends(Class::Usage).says("{a");
@@ -289,6 +325,8 @@ fn verify_gives_its_fields() {
         assert_eq!((verified.num("missing"), verified.num("corrupt")), (0, 0));
     }
     assert!(sandbox.json(["verify", "set"]).ok().num("bytes") >= 650_000);
+    sandbox.run(["verify", "absent"]).ends(Class::NotFound).says("absent");
+    sandbox.run(["verify", "set@9"]).ends(Class::NotFound).says("set@2");
     sandbox.run(["verify", "--sample", "0"]).ends(Class::Usage);
     sandbox.run(["verify", "--sample", "101%"]).ends(Class::Usage);
 }
@@ -324,11 +362,36 @@ fn version_completions_and_manual_pages() {
     let sandbox = Sandbox::new();
     let version = sandbox.json(["--version"]).ok();
     assert_eq!(version.str("version"), env!("CARGO_PKG_VERSION"));
-    for shell in ["bash", "zsh", "fish"] {
-        assert!(sandbox.run(["completions", shell]).ok().stdout.len() > 1000);
+    has_fields(&version.result(), &["name", "version", "format"]);
+    let commands = [
+        "init",
+        "push",
+        "fetch",
+        "cat",
+        "ls",
+        "refs",
+        "log",
+        "diff",
+        "rm",
+        "verify",
+        "du",
+        "config",
+        "completions",
+        "man",
+    ];
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let plain = text(&sandbox.run(["completions", shell]).ok().stdout);
+        for word in commands {
+            assert!(plain.contains(word), "{shell} does not know {word}");
+        }
     }
-    sandbox.run(["man", "pages"]).ok();
-    assert!(sandbox.path("pages/forebay.1").exists() && sandbox.path("pages/forebay-push.1").exists());
+    sandbox.run(["completions", "dos"]).ends(Class::Usage).says("zsh");
+    assert_eq!(sandbox.json(["man", "pages"]).ok().str("dir"), "pages");
+    assert!(sandbox.path("pages/forebay.1").exists());
+    for word in commands {
+        let page = std::fs::read_to_string(sandbox.path(format!("pages/forebay-{word}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS") && page.contains(word), "{word}");
+    }
     sandbox.run(["--help"]).ok();
     for word in ["gs://", "s3://", "ftp://x/y", "s3:///prefix"] {
         sandbox.run(["--repo", word, "refs"]).ends(Class::Usage);
@@ -343,12 +406,21 @@ fn interrupted_push(signal: Signal, class: Option<Class>) {
         sandbox.write(format!("S/{number}"), rnd(number, 40_000_000));
     }
     server.set_upload_rate(Some(60_000_000));
-    let mut running = sandbox.command(["push", "S", "r"]).start();
+    let mut running = sandbox.command(["push", "S", "r"]).json().start();
     wait_until("two packs have been sent", Duration::from_secs(30), || server.received_bytes("pack/") > 140_000_000);
     running.signal(signal);
     let ended = running.wait();
     match class {
-        Some(class) => drop(ended.ends(class)),
+        Some(class) => {
+            let ended = ended.ends(class);
+            assert_eq!(ended.error()["exit"], class.code());
+            let progress: Vec<Value> =
+                ended.json_lines().into_iter().filter(|line| line["event"] == "progress").collect();
+            assert!(progress.iter().all(|line| line["bytes"].is_u64() && line["bytes_total"].is_u64()), "{progress:?}");
+            let at_most = ended.elapsed.as_secs_f64() * 2.0 + 1.0;
+            assert!(progress.len() as f64 <= at_most, "{} lines in {:?}", progress.len(), ended.elapsed);
+            sandbox.run(["log", "r"]).ends(Class::NotFound);
+        }
         None => assert_eq!(ended.code(), 137, "killed"),
     }
     server.set_upload_rate(None);
@@ -422,4 +494,44 @@ fn what_killed_writers_left_is_swept_when_it_is_old() {
     sandbox.run(["push", "S", "set"]).ok();
     assert!(!pack.exists() && young.exists() && other.exists());
     sandbox.run(["verify"]).ok();
+}
+
+#[test]
+fn what_cannot_be_pushed_is_refused_before_a_repository_is_made() {
+    let sandbox = Sandbox::new();
+    sandbox.write("S/a", "1");
+    for args in [
+        &["push", "absent", "set"][..],
+        &["push", "S", "BAD"],
+        &["push", "S", "set", "--expect", "xyz"],
+        &["push", "S", "set", "--label", "nothing"],
+        &["push", "S"],
+        &["push", "/dev/null", "set"],
+    ] {
+        let class = if args[1] == "absent" { Class::NotFound } else { Class::Usage };
+        sandbox.json(args).ends(class);
+        assert!(!sandbox.repo_dir().exists(), "{args:?} made a repository");
+    }
+}
+
+#[test]
+fn quiet_says_nothing_but_errors() {
+    let sandbox = Sandbox::new();
+    sandbox.write("S/a", "1");
+    forebay_tests::make_fifo(sandbox.path("S/pipe"));
+    for args in [&["--quiet", "push", "S", "set"][..], &["-q", "fetch", "set", "D"], &["ls", "-q", "set"]] {
+        let outcome = sandbox.run(args).ok();
+        assert!(outcome.stderr.is_empty() && !outcome.stdout.is_empty(), "{outcome:?}");
+    }
+    sandbox.run(["-q", "fetch", "absent", "D"]).ends(Class::NotFound).says("absent");
+}
+
+#[test]
+fn completions_are_json_with_json() {
+    let sandbox = Sandbox::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let plain = text(&sandbox.run(["completions", shell]).ok().stdout);
+        let json = sandbox.json(["completions", shell]).ok();
+        assert_eq!((json.str("script"), json.str("shell")), (plain, shell.to_owned()));
+    }
 }

@@ -32,6 +32,16 @@ fn every_command_works_with_256_descriptors() {
         &["du"],
         &["rm", "small/1"],
         &["config", "show"],
+        &["push", "S", "r", "--dry-run"],
+        &["fetch", "--delete", "r", "D", "--threads", "16"],
+        &["ls", "-l", "r:000"],
+        &["log", "small/59"],
+        &["init", "--repo", "second"],
+        &["push", "S", "r", "--repo", "second", "--threads", "16"],
+        &["fetch", "r", "E", "--repo", "second", "--threads", "16"],
+        &["completions", "zsh"],
+        &["man", "pages"],
+        &["--version"],
     ] {
         let command = sandbox.command(args).prelude("ulimit -n 256");
         if args[0] == "cat" {
@@ -41,6 +51,14 @@ fn every_command_works_with_256_descriptors() {
         };
     }
     assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+    assert_tree_equal(&tree_of(sandbox.path("E")), &tree_of(sandbox.path("S")));
+    let refs = sandbox.command(["refs"]).json().prelude("ulimit -n 256").run().ok();
+    assert_eq!(refs.num("refs"), 60, "r and sixty small ones, of which one was removed");
+    for number in [0_u64, 31, 59] {
+        let place = format!("small/{number}:x");
+        let read = sandbox.command(["cat", &place]).prelude("ulimit -n 256").binary_stdout().run().ok();
+        assert_eq!(read.stdout, rnd(90_000 + number, 6_000));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The index is a cache: deleting or garbling it costs time and a word, never data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forebay_tests::{Sandbox, Seeded, assert_tree_equal, files_below, rnd, tree_of};
 
@@ -138,4 +138,86 @@ fn an_index_of_a_history_that_was_taken_back_is_not_believed() {
     sandbox.run(["verify"]).ok();
     sandbox.run(["fetch", "r", "D"]).ok();
     assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+}
+
+/// Sets a folder back to what `saved` holds, times and modes included.
+fn set_back(saved: &Path, folder: &Path) {
+    std::fs::remove_dir_all(folder).ok();
+    let status = std::process::Command::new("cp").arg("-a").arg(saved).arg(folder).status();
+    assert!(status.is_ok_and(|status| status.success()), "a folder of the test can be copied");
+}
+
+#[test]
+fn each_file_of_the_index_may_be_cut_or_garbled() {
+    let sandbox = filled();
+    let (cache, saved) = (sandbox.cache_dir(), sandbox.path("saved-cache"));
+    set_back(&cache, &saved);
+    let files = files_below(kept(&sandbox).join("index-v0"));
+    assert!(files.len() > 5, "{files:?}");
+    let mut random = Seeded::new(37);
+    for path in &files {
+        for way in ["half", "empty", "garbled", "noise"] {
+            set_back(&saved, &cache);
+            let mut bytes = std::fs::read(path).unwrap();
+            match way {
+                "half" => bytes.truncate(bytes.len() / 2),
+                "empty" => bytes.clear(),
+                "noise" => bytes = rnd(random.next_u64(), bytes.len()),
+                _ => {
+                    for _ in 0..(bytes.len() / 20).max(1).min(bytes.len()) {
+                        let at = random.index(bytes.len());
+                        bytes[at] ^= random.next_u64().to_le_bytes()[0] | 1;
+                    }
+                }
+            }
+            std::fs::write(path, bytes).unwrap();
+            let name = path.file_name().unwrap().to_string_lossy();
+            let what = format!("{name}, {way}");
+            let pushed = sandbox.json(["push", "S", "r"]).ok();
+            assert_eq!((pushed.num("new_bytes"), pushed.num("seq")), (0, 3), "{what}");
+            let fetched = sandbox.json(["fetch", "--delete", "r", "D"]).ok();
+            assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+            let kinds: Vec<_> = [pushed.warnings(), fetched.warnings()].concat();
+            let told = kinds.iter().any(|line| line["kind"] == "index-filled" || line["kind"] == "index-rebuilt");
+            // Without these nothing of the index can be read.
+            if name == "CURRENT" || (name.starts_with("MANIFEST") && way != "garbled") {
+                assert!(told, "{what}: nobody says that the index was made anew: {kinds:?}");
+            }
+        }
+    }
+    let verified = sandbox.json(["verify"]).ok();
+    assert_eq!((verified.num("missing"), verified.num("corrupt")), (0, 0));
+}
+
+#[test]
+fn every_command_passes_by_a_garbled_copy_of_the_log() {
+    let sandbox = filled();
+    let copy = kept(&sandbox).join("log.state");
+    let good = std::fs::read(&copy).unwrap();
+    let mut random = Seeded::new(11);
+    for round in 0..12 {
+        let mut bytes = good.clone();
+        match round {
+            0 => bytes.clear(),
+            1 => bytes = rnd(5, 4_000),
+            2 => bytes.truncate(good.len() - 1),
+            3 => bytes.extend_from_slice(b"more"),
+            _ => {
+                let at = random.index(bytes.len());
+                bytes[at] ^= 1 << random.below(8);
+            }
+        }
+        std::fs::write(&copy, bytes).unwrap();
+        match round % 3 {
+            0 => assert_eq!(sandbox.json(["push", "S", "r"]).ok().num("seq"), 3, "round {round}"),
+            1 => assert_eq!(sandbox.json(["fetch", "r@2", "D"]).ok().num("files"), 81, "round {round}"),
+            _ => assert_eq!(sandbox.json(["refs"]).ok().num("refs"), 1, "round {round}"),
+        }
+    }
+    sandbox.run(["fetch", "--delete", "r", "D"]).ok();
+    assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+    // A folder in its place cannot be read either.
+    std::fs::remove_file(&copy).ok();
+    std::fs::create_dir(&copy).unwrap();
+    assert_eq!(sandbox.json(["log", "r"]).ok().num("versions"), 3);
 }

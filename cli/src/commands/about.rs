@@ -23,6 +23,10 @@ pub(crate) fn version(output: &Output) -> Result<(), Failure> {
 pub(crate) fn completions(shell: clap_complete::Shell, output: &Output) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "forebay", &mut script);
+    if output.is_json() {
+        let script = String::from_utf8_lossy(&script);
+        return output.result(json!({ "shell": shell.to_string(), "script": script }));
+    }
     output.raw(&script)?;
     output.flush()
 }

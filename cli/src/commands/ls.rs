@@ -139,7 +139,7 @@ fn describe(path: &[u8], entry: &Entry) -> Value {
         }
         EntryKind::Symlink(target) => {
             object["type"] = json!("link");
-            object["target"] = json!(String::from_utf8_lossy(target));
+            text::add_raw(&mut object, "target", target);
         }
     }
     object

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_cas::push::{Expect, PushError, PushOptions, PushReport, push};
+use forebay_cas::scan::{ScanError, check_path};
 use serde_json::{Value, json};
 
 use crate::args::PushArgs;
@@ -24,11 +25,15 @@ pub(crate) fn run(context: &Context<'_>, args: &PushArgs) -> Result<(), Failure>
     if options.path.as_os_str().is_empty() {
         return Err(Failure::usage("the path to push is empty"));
     }
-    // Nothing is made for a path that is not there.
-    if let Err(source) = std::fs::metadata(&options.path) {
-        forebay_cas::scan::check_path(&options.path, &source)?;
+    // Nothing is made for a path that is not there or cannot be pushed.
+    match std::fs::metadata(&options.path) {
+        Ok(meta) if !meta.is_dir() && !meta.is_file() => {
+            return Err(ScanError::NotFolder { path: options.path }.into());
+        }
+        Ok(_) => {}
+        Err(source) => check_path(&options.path, &source)?,
     }
-    let mut repository = context.repository_or_new()?;
+    let mut repository = if args.dry_run { context.repository_or_imagined()? } else { context.repository_or_new()? };
     let meter = context.meter("push");
     let result = push(&mut repository, &options, meter.progress(), &context.cancel);
     drop(meter);
@@ -44,8 +49,11 @@ fn show(context: &Context<'_>, args: &PushArgs, report: &PushReport) -> Result<(
         (true, false) => "is",
         (false, false) => "is still",
     };
+    let lost = [(report.skipped, "skipped"), (report.changed, "changed"), (report.vanished, "vanished")];
+    let lost: String =
+        lost.iter().filter(|(number, _)| *number > 0).map(|(number, what)| format!(", {number} {what}")).collect();
     context.output.line(&format!(
-        "{} {verb} {}@{}: {}, {}; {} of {} chunks new, {} stored, {seconds:.1} s",
+        "{} {verb} {}@{}: {}, {}{lost}; {} of {} chunks new, {} stored, {seconds:.1} s",
         text::name(args.path.as_os_str().as_encoded_bytes()),
         args.name,
         report.sequence,
