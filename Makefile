@@ -1,6 +1,6 @@
 # Everything builds into ${FOREBAY_TARGET:-$HOME/.cache/forebay-target} with one profile; see scripts/env.sh.
 SHELL := /bin/bash
-.PHONY: help build demo test bench soak fuzz fmt
+.PHONY: help build demo test bench soak fuzz fmt clean-cache
 
 help:
 	@echo 'make demo    push, change, push again, fetch and verify real data'
@@ -10,10 +10,11 @@ help:
 	@echo 'make soak    the long forms of the fault tests'
 	@echo 'make fuzz    fuzz every decoder (SECONDS_EACH=60)'
 	@echo 'make fmt     format the sources'
+	@echo 'make clean-cache   remove what these commands keep outside the clone'
 
 build:
 	@scripts/setup.sh build
-	@. scripts/env.sh && cargo build --workspace && echo "built $$FOREBAY"
+	@. scripts/env.sh && cargo build --locked --workspace && echo "built $$FOREBAY"
 
 demo:
 	@scripts/demo.sh
@@ -25,11 +26,13 @@ bench:
 	@scripts/bench/store.sh
 
 soak:
-	@scripts/setup.sh test
-	@. scripts/env.sh && FOREBAY_SOAK=1 cargo nextest run --workspace --profile soak
+	@scripts/test.sh soak
 
 fuzz:
 	@scripts/fuzz.sh
 
 fmt:
 	@cargo fmt --all
+
+clean-cache:
+	@scripts/clean_cache.sh

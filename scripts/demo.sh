@@ -7,11 +7,14 @@ cd "$(dirname "$0")/.."
 . scripts/env.sh
 
 scripts/setup.sh demo
-cargo build --quiet --workspace
+use_ccache
+cargo build --locked --workspace
 
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
-export FOREBAY_REPO="file://$work/repo" FOREBAY_CACHE="$work/cache"
+# Only what is made here counts: no setting of the user's, no repository but this one.
+unset FOREBAY_CONFIG FOREBAY_IDENTITY FOREBAY_JOB FOREBAY_NODES FOREBAY_OFFLINE FOREBAY_TENANT FOREBAY_THREADS
+export FOREBAY_REPO="file://$work/repo" FOREBAY_CACHE="$work/cache" XDG_CONFIG_HOME="$work/config"
 set_a="$work/dataset"
 name=demo/dataset
 rows="$work/rows"
@@ -37,6 +40,16 @@ run() {
 result() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/result" "$1"; }
 
 expect() { [ "$(result "$1")" = "$2" ] || fail "$1 is $(result "$1") and should be $2"; }
+
+# Names, modes, times and link targets of a folder's content, one entry a line.
+stamps() { (cd "$1" && find . -mindepth 1 -printf '%p %M %T@ %l\n' | LC_ALL=C sort); }
+
+# same FOLDER: it holds what the source holds, byte for byte, with the source's modes and times.
+same() {
+    diff -r --no-dereference "$set_a" "$1" || fail 'the restored folder differs'
+    diff <(stamps "$set_a") <(stamps "$1") || fail 'modes or times of the restored folder differ'
+    echo 'the restored folder equals the source: bytes, modes, times'
+}
 
 # Real files: the documentation or the libraries of the Rust toolchain that is installed here, at most 300 MB of them.
 copy_toolchain() {
@@ -116,42 +129,50 @@ say 'the first version'
 run 'push version 1' push "$set_a" "$name"
 run 'push again, unchanged' push "$set_a" "$name"
 expect new_bytes 0
+expect seq 1
+run 'fetch version 1' fetch "$name" "$work/restored"
+same "$work/restored"
 change
 say 'the second version: 40 files touched, 20 edits in the model, one new file'
 run 'push version 2, the delta' push "$set_a" "$name"
 expect seq 2
 say 'what is there'
-for words in refs "log $name" "diff $name@1 $name@2" "ls $name" du; do
+for words in refs "log $name" "diff $name@1 $name@2" "ls -l $name" du; do
     echo "\$ forebay $words"
     # shellcheck disable=SC2086 # words are words
     "$FOREBAY" $words | { head -n 6; cat >/dev/null; }
 done
-say 'fetch, and fetch again'
-run 'fetch version 1' fetch "$name@1" "$work/restored"
+say 'fetch: over the first version, again, and into a new folder'
 run 'fetch version 2 over it' fetch --delete "$name" "$work/restored"
+same "$work/restored"
 run 'fetch again' fetch "$name" "$work/restored"
 expect files_written 0
 expect payload_bytes 0
-diff -r --no-dereference "$set_a" "$work/restored" || fail 'the restored folder differs'
-echo 'the restored folder equals the source'
+rm -rf "$work/restored"
+run 'fetch version 2 anew' fetch "$name@2" "$work/restored"
+same "$work/restored"
 say 'proof'
 run 'verify everything' verify
 expect corrupt 0
+expect missing 0
 "$FOREBAY" cat "$name:model/weights.safetensors" | cmp - "$set_a/model/weights.safetensors" || fail 'cat differs'
 echo "forebay cat $name:model/weights.safetensors equals the file"
 
 say 'the table'
 python3 - "$rows" <<'PY'
 import json, sys
-columns = "{:<26} {:>7} {:>10} {:>8} {:>11} {:>11} {:>8}"
-print(columns.format("step", "files", "MB", "chunks", "MB new", "MB stored", "seconds"))
+columns = "{:<26} {:>6} {:>8} {:>7} {:>8} {:>9} {:>8} {:>8}"
+print(columns.format("step", "files", "MB", "chunks", "MB new", "MB stored", "saved", "seconds"))
 first = second = None
 for line in open(sys.argv[1]):
     step, result = line.rstrip("\n").split("\t", 1)
     r = json.loads(result)
     mb = lambda key: f"{r[key] / 1e6:.2f}" if key in r else ""
-    moved = "new_bytes" if "new_bytes" in r else "payload_bytes"
-    print(columns.format(step, r.get("files", ""), mb("bytes"), r.get("chunks", ""), mb(moved), mb("stored_bytes"),
+    new = "new_bytes" if "new_bytes" in r else "payload_bytes"
+    # What a push stored or a fetch received, against all bytes of the version.
+    moved = next((key for key in ("stored_bytes", "payload_bytes") if key in r), None)
+    saved = f"{100 * (1 - r[moved] / r['bytes']):.1f} %" if moved and r["bytes"] else ""
+    print(columns.format(step, r.get("files", ""), mb("bytes"), r.get("chunks", ""), mb(new), mb("stored_bytes"), saved,
                          f"{r['seconds']:.2f}"))
     if step == "push version 1": first = r
     if step.startswith("push version 2"): second = r

