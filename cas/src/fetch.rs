@@ -16,11 +16,13 @@ use self::work::Worker;
 use crate::cancel::Cancel;
 use crate::chunker::FastCdc;
 use crate::class::{Classify, ErrorClass};
+use crate::clock::Clock;
 use crate::index::IndexError;
 use crate::pattern::PatternError;
 use crate::pieces::PieceReader;
 use crate::progress::Progress;
-use crate::repository::{ReadError, Repository};
+use crate::repository::{ChunkReader, ReadError};
+use crate::source::Traffic;
 use crate::sync::Mutex;
 use crate::task;
 
@@ -52,10 +54,10 @@ pub struct FetchReport {
     pub files_written: u64,
     /// Their bytes.
     pub bytes_written: u64,
-    /// Plain bytes of chunks that came from the origin.
+    /// Plain bytes of chunks that came from a source.
     pub payload_bytes: u64,
-    /// Bytes of requests' answers, manifest included.
-    pub wire_bytes: u64,
+    /// Where they came from, and what moved for them, manifest included.
+    pub traffic: Traffic,
     /// Plain bytes that were in the folder already.
     pub local_bytes: u64,
     /// Names removed by `delete`.
@@ -128,17 +130,17 @@ struct Counts {
 /// # Errors
 /// [`FetchError`]; no file under its final name is wrong then.
 pub fn fetch(
-    repository: &mut Repository,
+    reader: &ChunkReader,
+    clock: &dyn Clock,
     snapshot: SnapshotId,
     options: &FetchOptions,
     progress: &Progress,
     cancel: &Cancel,
 ) -> Result<FetchReport, FetchError> {
     let place = Place::open(&options.dest)?;
-    let before = repository.origin().read_bytes();
-    let reader = repository.reader()?;
+    let before = reader.source().traffic();
     let root = reader.snapshot(snapshot)?;
-    let plan = Plan::read(&reader, &root, options)?;
+    let plan = Plan::read(reader, &root, options)?;
     Progress::add(&progress.files_total, plan.totals.files);
     Progress::add(&progress.bytes_total, plan.totals.bytes);
     let counts = Counts::default();
@@ -163,7 +165,7 @@ pub fn fetch(
         }
     };
     run_threads(options.threads, plan.units.len(), &work, || Worker {
-        pieces: PieceReader::new(&reader),
+        pieces: PieceReader::new(reader),
         place: &place,
         plan: &plan,
         options,
@@ -176,7 +178,7 @@ pub fn fetch(
     report_missing(&plan, missing.into_inner())?;
     if !options.offline {
         place.finish(&plan, &root)?;
-        place.remember(&plan, reader.index(), repository.around.clock.as_ref())?;
+        place.remember(&plan, reader.index(), clock)?;
     }
     Ok(FetchReport {
         snapshot,
@@ -184,7 +186,7 @@ pub fn fetch(
         files_written: counts.files_written.load(Ordering::Relaxed),
         bytes_written: counts.bytes_written.load(Ordering::Relaxed),
         payload_bytes: counts.payload_bytes.load(Ordering::Relaxed),
-        wire_bytes: repository.origin().read_bytes() - before,
+        traffic: reader.source().traffic().since(&before),
         local_bytes: counts.local_bytes.load(Ordering::Relaxed),
         deleted,
     })

@@ -31,6 +31,7 @@ pub mod repository;
 pub mod rng;
 pub mod run;
 pub mod scan;
+pub mod source;
 pub mod sync;
 pub mod task;
 pub mod tree;

@@ -1,20 +1,14 @@
-//! Reading many chunks in few long ranges.
+//! Reading many chunks together.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::ControlFlow;
 
-use bytes::Bytes;
-use forebay_format::{ChunkId, FrameKind, PackId};
+use forebay_format::{ChunkId, FrameKind};
 
 use crate::codec::Decoder;
-use crate::index::Location;
 use crate::numbers::{index, length};
-use crate::repository::{ChunkReader, ReadError, decode_frame};
-
-/// Frames this close are read in one range: skipping less costs more than it saves on any store.
-const GAP_BYTES: u64 = 64 << 10;
-/// Longest range.
-const RANGE_BYTES: u64 = 4 << 20;
+use crate::repository::{ChunkReader, ReadError};
+use crate::source::{Frame, Want};
 
 /// A piece of a file that is to be read.
 #[derive(Debug, Clone, Copy)]
@@ -27,13 +21,6 @@ pub struct Piece {
     pub slot: usize,
     /// Offset in that file, or wherever the caller counts from.
     pub offset: u64,
-}
-
-/// A range of one pack with the frames wanted of it.
-struct Run {
-    pack: PackId,
-    range: Range<u64>,
-    places: Vec<Location>,
 }
 
 /// Reads pieces with memory that is used again and again; one a thread.
@@ -74,71 +61,68 @@ impl<'r> PieceReader<'r> {
         pieces: Vec<Piece>,
         mut take: impl FnMut(&Piece, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        // Wants keep the order of the pieces: that of the file, which is that of the packs.
+        let mut wants: Vec<Want> = Vec::with_capacity(pieces.len());
         let mut wanted: BTreeMap<ChunkId, Vec<Piece>> = BTreeMap::new();
         for piece in pieces {
-            wanted.entry(piece.id).or_default().push(piece);
+            let same = wanted.entry(piece.id).or_default();
+            if same.is_empty() {
+                wants.push(Want { id: piece.id, len: piece.len });
+            }
+            same.push(piece);
         }
-        let mut places = Vec::with_capacity(wanted.len());
-        for id in wanted.keys() {
-            places.push(self.reader.locate(*id, FrameKind::Data)?);
-        }
-        for run in runs(places) {
-            let bytes = self.read_run(&run)?;
-            for place in &run.places {
-                self.decode(place, bytes.as_ref(), run.range.start)?;
-                self.payload_bytes += length(self.plain.len());
-                for piece in wanted.get(&place.row.id()).into_iter().flatten() {
-                    if self.plain.len() != index(piece.len.into()) {
-                        return Err(wrong_length(piece).into());
-                    }
-                    take(piece, &self.plain)?;
+        let Self { reader, decoder, plain, payload_bytes } = self;
+        let mut failed = None;
+        reader.source().frames(FrameKind::Data, &wants, &mut |frame| {
+            // One that does not decode stays wanted. So does one that nobody asked for: it is not looked at.
+            let Some(same) = wanted.get(&frame.header.id) else { return ControlFlow::Continue(()) };
+            if !decodes(decoder, &frame, plain) {
+                return ControlFlow::Continue(());
+            }
+            *payload_bytes += length(plain.len());
+            match hand_out(same, plain, &mut take) {
+                Ok(()) => {
+                    wanted.remove(&frame.header.id);
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
                 }
             }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
         }
-        Ok(())
-    }
-
-    /// The bytes of a run; `None` if its pack is damaged or gone, for then each chunk is looked for on its own.
-    fn read_run(&self, run: &Run) -> Result<Option<Bytes>, ReadError> {
-        match self.reader.pack_range(run.places[0].row.id(), run.pack, run.range.clone()) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(ReadError::Pack { .. }) => Ok(None),
-            Err(error) => Err(error),
+        for (id, same) in wanted {
+            // Another place may have it whole; if none has, this says what is wrong.
+            let plain = self.reader.chunk(id, FrameKind::Data)?;
+            self.payload_bytes += length(plain.len());
+            hand_out(&same, &plain, &mut take)?;
         }
-    }
-
-    fn decode(&mut self, place: &Location, bytes: Option<&Bytes>, start: u64) -> Result<(), ReadError> {
-        if let Some(bytes) = bytes {
-            let frame = index(u64::from(place.row.offset) - start)..index(place.row.end() - start);
-            if decode_frame(place.pack, &place.row, &bytes[frame], &mut self.decoder, &mut self.plain).is_ok() {
-                return Ok(());
-            }
-        }
-        // Another place may have it whole; if none has, this says what is wrong.
-        self.plain = self.reader.chunk(place.row.id(), FrameKind::Data)?;
         Ok(())
     }
 }
 
-/// Sorts places by pack and offset and joins neighbours.
-fn runs(mut places: Vec<Location>) -> Vec<Run> {
-    places.sort_unstable_by_key(|place| (place.pack, place.row.offset));
-    let mut runs: Vec<Run> = Vec::new();
-    for place in places {
-        let (start, end) = (u64::from(place.row.offset), place.row.end());
-        match runs.last_mut() {
-            Some(run)
-                if run.pack == place.pack
-                    && start <= run.range.end + GAP_BYTES
-                    && end - run.range.start <= RANGE_BYTES =>
-            {
-                run.range.end = run.range.end.max(end);
-                run.places.push(place);
-            }
-            _ => runs.push(Run { pack: place.pack, range: start..end, places: vec![place] }),
+fn decodes(decoder: &mut Decoder, frame: &Frame, plain: &mut Vec<u8>) -> bool {
+    frame.header.kind == FrameKind::Data && decoder.decode(&frame.header, &frame.payload, plain).is_ok()
+}
+
+fn hand_out<E: From<ReadError>>(
+    same: &[Piece],
+    plain: &[u8],
+    take: &mut impl FnMut(&Piece, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    for piece in same {
+        if plain.len() != index(piece.len.into()) {
+            return Err(wrong_length(piece).into());
         }
+        take(piece, plain)?;
     }
-    runs
+    Ok(())
 }
 
 fn wrong_length(piece: &Piece) -> ReadError {

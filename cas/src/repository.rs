@@ -1,6 +1,7 @@
 //! A repository: its configuration, its log, its index, and reading chunks out of it.
 
 mod error;
+mod origin_source;
 mod read;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,8 @@ use forebay_format::{
 use tokio::runtime::Handle;
 
 pub use self::error::{OpenError, ReadError, ResolveError};
+pub use self::origin_source::OriginSource;
+pub(crate) use self::origin_source::locate;
 pub use self::read::{ChunkReader, decode_frame};
 use crate::class::{Classify, ErrorClass};
 use crate::clock::Clock;
@@ -259,7 +262,8 @@ impl Repository {
     /// As [`Self::index`].
     pub fn reader(&mut self) -> Result<ChunkReader, ReadError> {
         let index = self.index()?;
-        Ok(ChunkReader::new(Arc::clone(&self.origin), index, self.around.runtime.clone()))
+        let source = OriginSource::new(Arc::clone(&self.origin), Arc::clone(&index), self.around.runtime.clone());
+        Ok(ChunkReader::new(Arc::new(source), index))
     }
 
     /// Opens the index. One that holds segments which the log does not have belongs to a history that was taken back, as

@@ -306,8 +306,16 @@ fn what_one_machine_pushes_another_fetches() {
         assert!(!again.committed && again.new_chunks == 0 && again.stored_bytes == 0, "{again:?}");
 
         let mut reader = Repository::open(site.open(), other.around.clone()).unwrap();
-        let report =
-            fetch(&mut reader, first.snapshot, &fetch_options(&other.path("dest")), &progress, &cancel).unwrap();
+        let clock = other.around.clock.as_ref();
+        let report = fetch(
+            &reader.reader().unwrap(),
+            clock,
+            first.snapshot,
+            &fetch_options(&other.path("dest")),
+            &progress,
+            &cancel,
+        )
+        .unwrap();
         assert_eq!(report.files_written, 2, "{}", site.name);
         assert_eq!(std::fs::read(other.path("dest/noise")).unwrap(), noise);
 
@@ -316,8 +324,15 @@ fn what_one_machine_pushes_another_fetches() {
         let second = push(&mut writer, &push_options(&source, "set"), &progress, &cancel).unwrap();
         assert!(second.new_bytes < 3 * 256 * 1024 && second.parent == Some(first.snapshot), "{second:?}");
         reader.refresh().unwrap();
-        let report =
-            fetch(&mut reader, second.snapshot, &fetch_options(&other.path("dest")), &progress, &cancel).unwrap();
+        let report = fetch(
+            &reader.reader().unwrap(),
+            clock,
+            second.snapshot,
+            &fetch_options(&other.path("dest")),
+            &progress,
+            &cancel,
+        )
+        .unwrap();
         assert_eq!(report.files_written, 1, "{}", site.name);
         assert_eq!(std::fs::read(other.path("dest/noise")).unwrap(), noise);
 

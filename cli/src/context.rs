@@ -53,6 +53,11 @@ impl<'o> Context<'o> {
         self.clock.elapsed()
     }
 
+    /// The clocks of this run.
+    pub(crate) fn clock(&self) -> &SystemClock {
+        &self.clock
+    }
+
     /// Shows progress until it is dropped.
     pub(crate) fn meter(&self, what: &'static str) -> Meter {
         Meter::start(self.output, self.runtime.handle(), what)

@@ -9,7 +9,7 @@ use crate::cancel::Cancel;
 use crate::content::read_file;
 use crate::pieces::PieceReader;
 use crate::progress::Progress;
-use crate::repository::{ChunkReader, ReadError, Repository};
+use crate::repository::{ChunkReader, ReadError, Repository, locate};
 use crate::sync::Mutex;
 use crate::task;
 use crate::tree::{entries, for_each_chunk, list_ids, push_name};
@@ -71,7 +71,7 @@ pub(super) fn verify_manifests(
         for (path, file) in files {
             let listed = for_each_chunk(&reader, &file, |chunk| {
                 if seen.insert(chunk.id) {
-                    reader.locate(chunk.id, FrameKind::Data)?;
+                    locate(reader.index(), chunk.id, FrameKind::Data)?;
                 }
                 Ok::<_, ReadError>(())
             });

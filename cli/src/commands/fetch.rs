@@ -20,15 +20,16 @@ pub(crate) fn run(context: &Context<'_>, args: &FetchArgs) -> Result<(), Failure
         threads: context.settings.values.threads,
     };
     let meter = context.meter("fetch");
-    let result = fetch(&mut repository, version.snapshot, &options, meter.progress(), &context.cancel);
+    let reader = repository.reader()?;
+    let result = fetch(&reader, context.clock(), version.snapshot, &options, meter.progress(), &context.cancel);
     drop(meter);
     let report = result.map_err(explain)?;
-    let is_folder = repository.origin().folder().is_some();
-    show(context, args, &report, is_folder)
+    show(context, args, &report)
 }
 
-fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport, is_folder: bool) -> Result<(), Failure> {
+fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport) -> Result<(), Failure> {
     let seconds = context.elapsed().as_secs_f64();
+    let traffic = &report.traffic;
     context.output.line(&format!(
         "{}: {}, {}; {} written ({}), {} from the origin, {seconds:.1} s",
         text::name(args.dest.as_os_str().as_encoded_bytes()),
@@ -45,12 +46,12 @@ fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport, is_folder
         "bytes": report.totals.bytes,
         "bytes_written": report.bytes_written,
         "payload_bytes": report.payload_bytes,
-        "wire_bytes": report.wire_bytes,
+        "wire_bytes": traffic.wire_bytes,
         "from": {
-            "local": report.local_bytes, "cache": 0, "site": 0, "gateway": 0, "origin": report.payload_bytes,
+            "local": report.local_bytes, "cache": traffic.cache_bytes, "site": traffic.site_bytes,
+            "gateway": traffic.gateway_bytes, "origin": traffic.origin_bytes,
         },
-        // A store's client tries again by itself and does not say how much.
-        "retried_bytes": is_folder.then_some(0),
+        "retried_bytes": traffic.retried_bytes,
         "deleted": report.deleted,
         "seconds": seconds,
     }))?;
