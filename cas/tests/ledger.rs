@@ -344,7 +344,7 @@ fn answers_that_get_lost_lose_and_double_nothing() {
                 Err(error) => assert_eq!(error.class(), ErrorClass::Budget, "seed {seed}: {error:?}"),
             }
         }
-        let lost = store.heal();
+        let lost = runtime.block_on(store.heal());
         let total = read_ledgers(&origin, REPOSITORY, month("2026-11"), runtime.handle()).unwrap().by_node().unwrap();
         let total = total[&NODE].total().unwrap();
         assert_eq!((total.sent_bytes, total.requests), (2 * ((1 << 30) - 1), 60), "seed {seed}");

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_cas::rng::{Random, Seed};
+use forebay_cas::sync::Mutex;
 use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -14,7 +15,8 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-/// Memory behind a bad line: of the requests some are never heard, and of some the answer is never heard.
+/// Memory behind a bad line: of the requests some are never heard, some arrive after the next one was sent, and of some
+/// the answer is never heard.
 #[derive(Debug)]
 pub(crate) struct Lossy {
     memory: InMemory,
@@ -22,6 +24,8 @@ pub(crate) struct Lossy {
     /// Requests and answers that were lost.
     lost: AtomicU64,
     good: AtomicBool,
+    /// A write on its way.
+    late: Mutex<Option<(Path, PutPayload, PutOptions)>>,
 }
 
 impl Lossy {
@@ -31,13 +35,23 @@ impl Lossy {
             random: Seed::fixed(seed).stream("line"),
             lost: AtomicU64::new(0),
             good: AtomicBool::new(false),
+            late: Mutex::new(None),
         }
     }
 
-    /// From here on nothing is lost any more; says how much was.
-    pub(crate) fn heal(&self) -> u64 {
+    /// From here on nothing is lost or late any more; says how much was lost.
+    pub(crate) async fn heal(&self) -> u64 {
+        self.deliver().await;
         self.good.store(true, Ordering::Relaxed);
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// What was on its way arrives.
+    async fn deliver(&self) {
+        let late = self.late.lock().take();
+        if let Some((location, payload, options)) = late {
+            let _nobody_hears = self.memory.put_opts(&location, payload, options).await;
+        }
     }
 
     fn is_lost(&self) -> Result<()> {
@@ -58,7 +72,12 @@ impl fmt::Display for Lossy {
 #[async_trait::async_trait]
 impl ObjectStore for Lossy {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.deliver().await;
         self.is_lost()?;
+        if let Err(lost) = self.is_lost() {
+            *self.late.lock() = Some((location.clone(), payload, options));
+            return Err(lost);
+        }
         let result = self.memory.put_opts(location, payload, options).await;
         self.is_lost()?;
         result
