@@ -23,7 +23,7 @@ use forebay_policy::{
 
 use crate::Surroundings;
 use crate::class::{Classify, ErrorClass};
-use crate::journal::{Journal, JournalError};
+use crate::journal::{Chain, Journal, JournalError};
 use crate::origin::Origin;
 use crate::rng::Random;
 use crate::sync::Mutex;
@@ -42,11 +42,19 @@ const SETTLEMENTS_MAX: usize = 1000;
 /// On a remote store the caller has proven that creates are conditional, as `Repository::prepare_to_write` does.
 #[derive(Debug)]
 pub struct Budgets {
-    journal: Mutex<Journal<BudgetLedger>>,
+    shared: Mutex<Shared>,
     around: Surroundings,
     holder: String,
     ids: Random,
     nonces: Random,
+}
+
+#[derive(Debug)]
+struct Shared {
+    journal: Journal<BudgetLedger>,
+    /// Bookings that nobody will use and whose records may be there or come in late, since the origin did not say; with
+    /// the highest number that such a record can have.
+    doubtful: Vec<(BookingId, u64)>,
 }
 
 /// A booking that is durable.
@@ -85,11 +93,13 @@ impl Budgets {
             journal.prove_end().await
         })?;
         let (ids, nonces) = (around.seed.stream("bookings"), around.seed.stream("nonces"));
-        Ok(Self { journal: Mutex::new(journal), around, holder, ids, nonces })
+        let shared = Mutex::new(Shared { journal, doubtful: Vec::new() });
+        Ok(Self { shared, around, holder, ids, nonces })
     }
 
     /// Books so many bytes for a tenant's job in the current month, at this price. When it returns the booking is durable
-    /// and counts everywhere.
+    /// and counts everywhere. After an error nothing is booked for long: what the origin may have kept all the same is
+    /// given back with the next call.
     ///
     /// # Errors
     /// [`BudgetError::Refused`] if a budget is too small, [`BudgetError::Book`] if a budget is in money and there is no
@@ -105,14 +115,21 @@ impl Budgets {
             bytes,
             cost: price.map(|price| price.cost(bytes)).transpose()?,
         };
-        self.append(|state| {
+        let mut shared = self.shared.lock();
+        self.give_back(&mut shared)?;
+        let booked = self.append(&mut shared.journal, |state| {
             // An earlier try whose answer got lost may have come through in the end.
             if state.book().find_open(booking.id).is_some() {
                 return Ok(Vec::new());
             }
             state.book().check(&booking)?;
             Ok(vec![Change::Book(booking.clone())])
-        })?;
+        });
+        if matches!(booked, Err(BudgetError::Journal(_))) {
+            let number = shared.journal.state().sequence() + 1;
+            shared.doubtful.push((booking.id, number));
+        }
+        booked?;
         Ok(Booked { booking, price })
     }
 
@@ -132,9 +149,11 @@ impl Budgets {
     /// As [`Self::settle`].
     pub fn settle_all(&self, settlements: &[(BookingId, Used)]) -> Result<Vec<BookingId>, BudgetError> {
         let mut not_open = Vec::new();
+        let mut shared = self.shared.lock();
+        self.give_back(&mut shared)?;
         for some in settlements.chunks(SETTLEMENTS_MAX) {
             let mut closed = Vec::new();
-            self.append(|state| {
+            self.append(&mut shared.journal, |state| {
                 let (open, others): (Vec<_>, Vec<_>) =
                     some.iter().copied().partition(|(id, _)| state.book().find_open(*id).is_some());
                 closed = others.into_iter().map(|(id, _)| id).collect();
@@ -153,7 +172,9 @@ impl Budgets {
         if let Some(Budget::Money(money)) = limit {
             money.to_parts()?;
         }
-        self.append(|_| Ok(vec![Change::Set { scope: scope.clone(), limit }]))
+        let mut shared = self.shared.lock();
+        self.give_back(&mut shared)?;
+        self.append(&mut shared.journal, |_| Ok(vec![Change::Set { scope: scope.clone(), limit }]))
     }
 
     /// All budgets as they stand this month, newly read.
@@ -168,7 +189,7 @@ impl Budgets {
     /// How one scope stands this month as far as this process knows, without asking the origin: for soft marks.
     #[must_use]
     pub fn standing(&self, scope: &Scope) -> Standing {
-        self.journal.lock().state().book().standing(scope, self.month())
+        self.shared.lock().journal.state().book().standing(scope, self.month())
     }
 
     /// All open bookings, newly read: after a crash a gateway finds its own here and settles them.
@@ -185,18 +206,35 @@ impl Budgets {
     }
 
     fn read<T>(&self, look: impl FnOnce(&BudgetLedger) -> T) -> Result<T, BudgetError> {
-        let mut journal = self.journal.lock();
-        self.around.runtime.block_on(journal.refresh())?;
-        Ok(look(journal.state()))
+        let mut shared = self.shared.lock();
+        self.around.runtime.block_on(shared.journal.refresh())?;
+        Ok(look(shared.journal.state()))
+    }
+
+    /// Gives back what an earlier call has booked without hearing of it.
+    fn give_back(&self, shared: &mut Shared) -> Result<(), BudgetError> {
+        let Shared { journal, doubtful } = shared;
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        self.append(journal, |state| {
+            let open = doubtful.iter().filter(|(id, _)| state.book().find_open(*id).is_some());
+            let used = Used { bytes: 0, cost: None };
+            Ok(open.map(|(id, _)| Change::Settle { id: *id, used }).collect())
+        })?;
+        // A record that is still on its way finds its number taken.
+        let state = journal.state();
+        doubtful.retain(|(id, number)| state.sequence() < *number || state.book().find_open(*id).is_some());
+        Ok(())
     }
 
     /// Appends the changes that `build` makes of the newest state; no changes, no record.
     fn append(
         &self,
+        journal: &mut Journal<BudgetLedger>,
         mut build: impl FnMut(&BudgetLedger) -> Result<Vec<Change>, BudgetError> + Send,
     ) -> Result<(), BudgetError> {
         let (writer, tool, time) = (&self.around.writer, &self.around.tool, self.around.clock.now());
-        let mut journal = self.journal.lock();
         let appended = self.around.runtime.block_on(journal.append(&self.nonces, |state| {
             let changes = build(state).map_err(Stop::Failed)?;
             if changes.is_empty() {
