@@ -179,6 +179,57 @@ def check_state(data):
         need(not ref[2] or ref[2][-1][0] == ref[1], "number of a ref")
 
 
+def check_money(money):
+    currency, whole, part = money
+    need(len(currency) == 3 and currency.isupper() and whole < 1 << 37 and part < 10 ** 18, "money")
+
+
+def check_booking(booking):
+    need(len(booking[0]) == 16 and booking[2] and "/" not in booking[2], "name or tenant of a booking")
+    need(1 <= booking[4] % 100 <= 12, "month of a booking")
+    if 6 in booking:
+        check_money(booking[6])
+
+
+def check_budget(data):
+    record = cbor(opened(data, b"FBYBUDR0"))
+    need((2 in record) == (record[1] > 1), "previous record")
+    if record[1] == 2:
+        need(record[2] == blake3(load("budget")), "digest of the record before")
+    need(record[7], "changes")
+    for kind, (change,) in record[7]:
+        need(kind in (0, 1, 2), "kind of a change")
+        if kind == 1:
+            check_booking(change)
+        if kind == 2 and 2 in change:
+            check_money(change[2])
+
+
+def check_budgetstate(data):
+    state = cbor(opened(data, b"FBYBUDS0"))
+    need(state.get(2) == (blake3(load("budget")) if state[1] else None), "digest of the last record")
+    scopes = [(account[0], account.get(1) is not None, account.get(1)) for account in state[3]]
+    need(scopes == sorted(set(scopes)), "order of accounts")
+    for account in state[3]:
+        months = [month[0] for month in account[3]]
+        need(months == sorted(set(months)), "order of months")
+        for month in account[3]:
+            for _, cost in month[2]:
+                check_money(cost)
+    ids = [booking[0][0] for booking in state[4]]
+    need(ids == sorted(set(ids)), "order of bookings")
+    for booking in state[4]:
+        check_booking(booking[0])
+
+
+def check_ledger(data):
+    record = cbor(opened(data, b"FBYLEDG0"))
+    need(len(record[1]) == 32 and 1 <= record[2] % 100 <= 12, "node and month")
+    rows = [[row[key] for key in range(8)] for row in record[7]]
+    need(rows and rows == sorted(rows) and all(1 <= row[0] <= 31 for row in rows), "order of rows")
+    need(all(len(row[8]) == 6 for row in record[7]), "counters")
+
+
 def check_header(data):
     need(data[:8] == b"FBYFRAME" and data[8] == 0, "magic and format")
     kind, codec, depth = data[9:12]
@@ -238,9 +289,9 @@ def check_snapshot(data):
     check_chunker(snapshot[3])
 
 
-CHECKS = {"config": check_config, "footer": check_footer, "frame": check_header, "list": check_list,
-          "record": check_record, "segment": check_segment, "snapshot": check_snapshot, "state": check_state,
-          "tree": check_tree}
+CHECKS = {"budget": check_budget, "budgetstate": check_budgetstate, "config": check_config, "footer": check_footer,
+          "frame": check_header, "ledger": check_ledger, "list": check_list, "record": check_record,
+          "segment": check_segment, "snapshot": check_snapshot, "state": check_state, "tree": check_tree}
 
 
 def load(name):

@@ -14,6 +14,8 @@ pub enum ErrorClass {
     Corrupt,
     /// Identity, token or policy: ask for access.
     Auth,
+    /// An egress budget refuses: wait for the next month, or raise it.
+    Budget,
     /// Origin or node out of reach or too slow: try again later.
     Net,
     /// A disk is full or not writable: free space.

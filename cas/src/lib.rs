@@ -13,6 +13,7 @@ mod class;
 mod layout;
 mod progress;
 
+pub mod budgets;
 pub mod chunker;
 pub mod clock;
 pub mod codec;
@@ -20,6 +21,8 @@ pub mod content;
 pub mod diff;
 pub mod fetch;
 pub mod index;
+pub mod journal;
+pub mod ledger;
 pub mod log;
 pub mod numbers;
 pub mod origin;

@@ -215,6 +215,31 @@ impl Origin {
             .map_err(|source| self.error(prefix, source))
     }
 
+    /// Names of the objects of a folder that come after `after` in byte order; names and not more are asked for.
+    ///
+    /// # Errors
+    /// [`OriginError`] if the listing may be incomplete.
+    pub async fn list_after(&self, prefix: &str, after: &str) -> Result<Vec<String>, OriginError> {
+        self.count_request();
+        self.store
+            .list_with_offset(Some(&Path::from(prefix)), &Path::from(after))
+            .map_ok(|meta| meta.location.to_string())
+            .try_collect()
+            .await
+            .map_err(|source| self.error(prefix, source))
+    }
+
+    /// Names of the folders right below a prefix, in no particular order, without listing what is in them.
+    ///
+    /// # Errors
+    /// [`OriginError`] if the listing may be incomplete.
+    pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, OriginError> {
+        self.count_request();
+        let listed = self.store.list_with_delimiter(Some(&Path::from(prefix))).await;
+        let listed = listed.map_err(|source| self.error(prefix, source))?;
+        Ok(listed.common_prefixes.iter().filter_map(|path| Some(path.filename()?.to_owned())).collect())
+    }
+
     /// Deletes an object; one that is not there is fine.
     ///
     /// # Errors

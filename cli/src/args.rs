@@ -4,6 +4,8 @@
     reason = "these comments are help texts, where brackets mean what may be left out"
 )]
 
+pub(crate) mod egress;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -129,6 +131,11 @@ pub(crate) enum Command {
     Du {
         /// NAME; all if left out
         name: Option<String>,
+    },
+    /// What was sent, what it cost, and limits on it
+    Egress {
+        #[command(subcommand)]
+        command: egress::EgressCommand,
     },
     /// Settings
     Config {

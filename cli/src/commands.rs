@@ -5,6 +5,7 @@ pub(crate) mod cat;
 pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod du;
+pub(crate) mod egress;
 pub(crate) mod fetch;
 pub(crate) mod init;
 pub(crate) mod ls;

@@ -9,7 +9,7 @@ use forebay_cas::index::LocalIndex;
 use forebay_cas::origin::Origin;
 use forebay_cas::rng::Seed;
 use forebay_cas::{Cancel, ErrorClass, Notices, OpenError, Repository, Surroundings, Warning};
-use forebay_format::{RefName, RefVersion, VersionSpec};
+use forebay_format::{RefName, RefVersion, Timestamp, VersionSpec};
 use tokio::runtime::{Builder, Runtime};
 use tracing_subscriber::EnvFilter;
 
@@ -56,6 +56,11 @@ impl<'o> Context<'o> {
     /// The clocks of this run.
     pub(crate) fn clock(&self) -> &SystemClock {
         &self.clock
+    }
+
+    /// Wall time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Shows progress until it is dropped.
@@ -118,7 +123,8 @@ impl<'o> Context<'o> {
         Ok(Origin::open(&self.settings.values.repo, &self.settings.store)?)
     }
 
-    fn surroundings(&self) -> Surroundings {
+    /// What operations need from this run.
+    pub(crate) fn surroundings(&self) -> Surroundings {
         let notices: Arc<dyn Notices> = Arc::new(self.output.clone());
         let clock: Arc<dyn Clock> = Arc::<SystemClock>::clone(&self.clock);
         Surroundings {

@@ -73,6 +73,7 @@ fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
         Command::Diff { old, new } => commands::diff::run(context, old, new),
         Command::Verify(args) => commands::verify::run(context, args),
         Command::Du { name } => commands::du::run(context, name.as_deref()),
+        Command::Egress { command } => commands::egress::run(context, command),
         Command::Config { show: args::ConfigCommand::Show } => commands::config::show(context),
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
     }

@@ -12,13 +12,14 @@ use crate::args::GlobalArgs;
 use crate::failure::Failure;
 
 /// Settings that can stand in the environment, as `FOREBAY_` and this word.
-const ENVIRONMENT: [(&str, &str); 6] = [
+const ENVIRONMENT: [(&str, &str); 7] = [
     ("FOREBAY_REPO", "repo"),
     ("FOREBAY_TENANT", "tenant"),
     ("FOREBAY_JOB", "job"),
     ("FOREBAY_CACHE", "cache_dir"),
     ("FOREBAY_OFFLINE", "offline"),
     ("FOREBAY_THREADS", "threads"),
+    ("FOREBAY_RATES", "rates"),
 ];
 /// Variables of the stores' own clients.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
@@ -33,6 +34,8 @@ pub(crate) struct Values {
     pub(crate) cache_dir: PathBuf,
     pub(crate) offline: bool,
     pub(crate) threads: usize,
+    /// Rate card that reports are priced with; empty for none.
+    pub(crate) rates: PathBuf,
 }
 
 /// Settings, where each comes from, and what the stores' clients find in the environment.
@@ -80,6 +83,7 @@ fn defaults(dirs: Option<(PathBuf, PathBuf)>) -> Values {
         cache_dir: cache.join("forebay"),
         offline: false,
         threads: std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
+        rates: PathBuf::new(),
     }
 }
 

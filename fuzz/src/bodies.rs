@@ -4,19 +4,22 @@
 //! never be reached. Shared by the fuzz targets and by the smoke test of `forebay-format`.
 
 use forebay_format::{
-    DecodeError, Digest, FRAME_HEADER_LEN, FrameHeader, ListNode, LogRecord, LogState, PackFooter, PackId, PackTrailer,
-    RefName, RepositoryConfig, RepositoryId, Segment, Snapshot, TRAILER_LEN, Totals, TreeNode, VersionSpec,
-    check_entry_name,
+    BudgetRecord, BudgetState, DecodeError, Digest, FRAME_HEADER_LEN, FrameHeader, LedgerRecord, ListNode, LogRecord,
+    LogState, NodeKey, PackFooter, PackId, PackTrailer, RefName, RepositoryConfig, RepositoryId, Segment, Snapshot,
+    TRAILER_LEN, Totals, TreeNode, VersionSpec, check_entry_name,
 };
 
 /// A target: its name, and what it does with bytes.
 type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 13] = [
+    ("budget", budget),
+    ("budgetstate", budget_state),
     ("config", config),
     ("footer", footer),
     ("frame", frame),
+    ("ledger", ledger),
     ("list", list),
     ("name", name),
     ("record", record),
@@ -30,6 +33,10 @@ pub const TARGETS: [Target; 10] = [
 pub const REPOSITORY: RepositoryId = RepositoryId::from_bytes([7; 16]);
 /// The pack that forged footers claim to belong to.
 pub const PACK: PackId = PackId::from_bytes([9; 16]);
+/// The node that forged ledgers claim to come from.
+pub const NODE: NodeKey = NodeKey::from_bytes([5; 32]);
+/// The month that forged ledgers claim to be of.
+pub const MONTH: u32 = 202_611;
 /// The numbers that forged records and states may have.
 const SEQUENCES: [u64; 3] = [0, 1, 2];
 
@@ -127,6 +134,36 @@ fn state(data: &[u8]) {
             if let Ok(state) = LogState::decode(REPOSITORY, sequence, data) {
                 assert_eq!(state.encode(), data);
                 assert_eq!(LogState::sequence_of(data), Some(sequence));
+            }
+        }
+    }
+}
+
+fn budget(data: &[u8]) {
+    for data in [data, &sealed(data)] {
+        for sequence in SEQUENCES {
+            if let Ok(record) = BudgetRecord::decode(REPOSITORY, sequence, data) {
+                assert_eq!(record.encode(), data);
+            }
+        }
+    }
+}
+
+fn budget_state(data: &[u8]) {
+    for data in [data, &sealed(data)] {
+        for sequence in SEQUENCES {
+            if let Ok(state) = BudgetState::decode(REPOSITORY, sequence, data) {
+                assert_eq!(state.encode(), data);
+            }
+        }
+    }
+}
+
+fn ledger(data: &[u8]) {
+    for data in [data, &sealed(data)] {
+        for sequence in SEQUENCES {
+            if let Ok(mut record) = LedgerRecord::decode(REPOSITORY, NODE, MONTH, sequence, data) {
+                assert_eq!(record.encode(), data);
             }
         }
     }

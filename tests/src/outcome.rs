@@ -21,6 +21,8 @@ pub enum Class {
     NotFound,
     /// Bytes or a manifest fail a check.
     Corrupt,
+    /// An egress budget refuses.
+    Budget,
     /// Origin or node out of reach.
     Net,
     /// A local disk is full or not writable.
@@ -44,6 +46,7 @@ impl Class {
             Self::Usage => 2,
             Self::NotFound => 3,
             Self::Corrupt => 4,
+            Self::Budget => 6,
             Self::Net => 7,
             Self::Space => 8,
             Self::Conflict => 9,
@@ -61,6 +64,7 @@ impl Class {
             Self::Usage => "USAGE",
             Self::NotFound => "NOT_FOUND",
             Self::Corrupt => "CORRUPT",
+            Self::Budget => "BUDGET",
             Self::Net => "NET",
             Self::Space => "SPACE",
             Self::Conflict => "CONFLICT",

@@ -7,7 +7,9 @@
 //!
 //! * [`Class`] ranks what is cached by how much its loss would hurt.
 //! * [`EvictionCore`] keeps the total order of what is cached and names the victims.
-//! * [`Price`], [`Money`] and [`Budget`]: what bytes cost, in decimal.
+//! * [`Price`], [`Money`] and [`Budget`]: what bytes cost, in decimal; [`RateCard`] finds the price of a way.
+//! * [`UsageTable`] counts what went where; [`Report`] sums it up and prices it.
+//! * [`BudgetBook`] knows what every tenant may still send.
 //!
 //! Not here: where frames lie on disk and the deletion of victims (`forebay-cache-node`), link speeds
 //! (`forebay-transfer-proto`, where *tier* means that), and any reading of files.
@@ -23,10 +25,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod book;
+pub mod calendar;
 pub mod class;
 pub mod eviction;
+pub mod ledger;
 pub mod money;
+pub mod rates;
+pub mod report;
 
+pub use book::{
+    Applied, BookError, Booking, BookingId, BudgetBook, Change, OpenBooking, Refusal, Scope, ScopeError, Standing,
+    Tally, Used,
+};
+pub use calendar::{CalendarError, Day, Month};
 pub use class::Class;
 pub use eviction::{AdmitError, EvictionConfig, EvictionCore, Victim};
+pub use ledger::{KeyField, Usage, UsageKey, UsageOverflow, UsageTable};
 pub use money::{Budget, ByteUnit, Currency, Money, MoneyError, Price};
+pub use rates::{Pattern, PatternError, Rate, RateCard, RateCardError, Route};
+pub use report::{Column, Cost, Report, ReportError, Row, Summary};

@@ -16,6 +16,9 @@ pub use budget::Budget;
 /// Decimals kept in an amount.
 const SCALE: u32 = 18;
 
+/// The smallest steps in a whole unit, 10^18.
+const ONE: u128 = 10_u128.pow(SCALE);
+
 /// Decimals accepted in a price: 10^-9 per GB is below what any provider asks.
 const PRICE_SCALE_MAX: u32 = 9;
 
@@ -78,6 +81,48 @@ impl Money {
             return Err(MoneyError::Overflow);
         }
         Ok(Self { amount: sum.normalize(), ..self })
+    }
+
+    /// What is left of this when the other is taken away; both have the same currency.
+    ///
+    /// # Errors
+    /// As [`Self::checked_add`]; [`MoneyError::Overflow`] also if less than nothing would be left.
+    pub fn checked_sub(self, other: Self) -> Result<Self, MoneyError> {
+        if other.amount > self.amount && self.currency == other.currency {
+            return Err(MoneyError::Overflow);
+        }
+        self.checked_add(Self { amount: -other.amount, ..other })
+    }
+
+    /// The whole units and the rest in units of 10^-18, as formats keep it.
+    ///
+    /// # Errors
+    /// [`MoneyError::Overflow`] if it is negative or above some 79 thousand million.
+    pub fn to_parts(self) -> Result<(u64, u64), MoneyError> {
+        let mut amount = self.amount.normalize();
+        if amount.scale() > SCALE {
+            return Err(MoneyError::Overflow);
+        }
+        amount.rescale(SCALE);
+        let steps = u128::try_from(amount.mantissa()).ok().filter(|_| amount.scale() == SCALE);
+        let parts = steps.map(|steps| (u64::try_from(steps / ONE), u64::try_from(steps % ONE)));
+        match parts {
+            Some((Ok(whole), Ok(part))) => Ok((whole, part)),
+            _ => Err(MoneyError::Overflow),
+        }
+    }
+
+    /// An amount from whole units and units of 10^-18.
+    ///
+    /// # Errors
+    /// [`MoneyError::Overflow`] if it is above some 79 thousand million, or the part is a whole unit or more.
+    pub fn from_parts(currency: Currency, whole: u64, part: u64) -> Result<Self, MoneyError> {
+        if u128::from(part) >= ONE {
+            return Err(MoneyError::Overflow);
+        }
+        let steps = i128::try_from(u128::from(whole) * ONE + u128::from(part)).or(Err(MoneyError::Overflow))?;
+        let amount = Decimal::try_from_i128_with_scale(steps, SCALE).or(Err(MoneyError::Overflow))?;
+        Ok(Self { amount: amount.normalize(), currency })
     }
 }
 

@@ -138,6 +138,16 @@ byte_name!(
     Nonce,
     16
 );
+byte_name!(
+    /// Public key of a node: what the network knows it by.
+    NodeKey,
+    32
+);
+byte_name!(
+    /// Random name of a booking in the budgets; never used twice.
+    BookingId,
+    16
+);
 digest_of!(ChunkId);
 digest_of!(StoredId);
 digest_of!(SnapshotId);

@@ -25,12 +25,14 @@
 //! assert_eq!(FrameHeader::decode(&header.encode()).unwrap(), header);
 //! ```
 
+mod budget;
 mod cbor;
 mod config;
 mod error;
 mod frame;
 mod id;
 mod labels;
+mod ledger;
 mod limits;
 mod log;
 mod manifest;
@@ -42,12 +44,19 @@ mod segment;
 mod snapshot;
 mod time;
 
+pub use crate::budget::{
+    BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth, BudgetOpen, BudgetPriced,
+    BudgetRecord, BudgetSet, BudgetSettlement, BudgetState,
+};
 pub use crate::config::{ChunkerParams, Cipher, IdScheme, RepositoryConfig};
 pub use crate::error::DecodeError;
 pub use crate::frame::{
     Codec, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, FrameKind, RAW_ALIGNMENT, RAW_ALIGNMENT_FROM,
 };
-pub use crate::id::{ChunkId, Digest, FileDigest, Nonce, PackId, RepositoryId, SegmentId, SnapshotId, StoredId};
+pub use crate::id::{
+    BookingId, ChunkId, Digest, FileDigest, NodeKey, Nonce, PackId, RepositoryId, SegmentId, SnapshotId, StoredId,
+};
+pub use crate::ledger::{LEDGER_TEXT_MAX, LedgerRecord, LedgerRow, LedgerUsage};
 pub use crate::limits::Limits;
 pub use crate::log::{LogRecord, LogState, RefChange, RefState, RefVersion, SegmentRef};
 pub use crate::manifest::{

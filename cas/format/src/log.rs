@@ -354,7 +354,7 @@ fn check_versions(state: &RefState, log_sequence: u64) -> Result<(), DecodeError
     Ok(())
 }
 
-fn check_sequence(what: &'static str, sequence: u64) -> Result<(), DecodeError> {
+pub(crate) fn check_sequence(what: &'static str, sequence: u64) -> Result<(), DecodeError> {
     if (1..=SEQUENCE_MAX).contains(&sequence) {
         Ok(())
     } else {
@@ -362,7 +362,7 @@ fn check_sequence(what: &'static str, sequence: u64) -> Result<(), DecodeError> 
     }
 }
 
-fn check_time(what: &'static str, time: Timestamp) -> Result<(), DecodeError> {
+pub(crate) fn check_time(what: &'static str, time: Timestamp) -> Result<(), DecodeError> {
     if time.is_valid() { Ok(()) } else { Err(DecodeError::Field { what, field: "time", value: time.nanos.into() }) }
 }
 

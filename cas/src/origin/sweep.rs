@@ -12,7 +12,7 @@ const AGE_S: i64 = 3600;
 /// Deletes staging files of the object store's client (`name#number`, never listed by it) that nobody has written to for
 /// an hour. What cannot be looked at or deleted is left for the next time.
 pub(crate) fn sweep(folder: &Path, now: Timestamp) {
-    let mut todo: Vec<_> = ["pack", "index", "log"].iter().map(|name| folder.join(name)).collect();
+    let mut todo: Vec<_> = ["pack", "index", "log", "ledger"].iter().map(|name| folder.join(name)).collect();
     todo.push(folder.to_owned());
     while let Some(path) = todo.pop() {
         let is_top = path == folder;

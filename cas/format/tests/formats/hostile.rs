@@ -1,16 +1,16 @@
 //! Objects with right checksums that no honest program writes.
 
 use forebay_format::{
-    ChunkId, ChunkRef, ChunkerParams, Codec, Content, DecodeError, Digest, Directory, Entry, EntryKind, FrameHeader,
-    HOLE_BLOCK, Hole, INLINE_MAX, Limits, ListNode, ListRef, LogRecord, LogState, PackFooter, PackTrailer,
-    RepositoryConfig, RepositoryId, Row, Segment, SegmentPack, Snapshot, StoredId, SubtreeRef, TRAILER_LEN, Timestamp,
-    Totals, TreeNode,
+    BudgetAmount, BudgetChange, BudgetRecord, BudgetState, ChunkId, ChunkRef, ChunkerParams, Codec, Content,
+    DecodeError, Digest, Directory, Entry, EntryKind, FrameHeader, HOLE_BLOCK, Hole, INLINE_MAX, LedgerRecord, Limits,
+    ListNode, ListRef, LogRecord, LogState, PackFooter, PackTrailer, RepositoryConfig, RepositoryId, Row, Segment,
+    SegmentPack, Snapshot, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
 };
 
-use crate::bodies::{PACK, REPOSITORY};
+use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
 use crate::samples::{
-    CHUNKER, FRAMES_LEN, config, decode_footer, file, footer, header, inner, record, removal, rows, seal, segment,
-    snapshot, state, tree,
+    CHUNKER, FRAMES_LEN, budget, budget_settle, budget_state, config, decode_footer, file, footer, header, inner,
+    ledger, ledger_row, money, record, removal, rows, seal, segment, snapshot, state, tree,
 };
 
 const OTHER: RepositoryId = RepositoryId::from_bytes([2; 16]);
@@ -355,6 +355,115 @@ fn states_that_no_log_comes_to_are_refused() {
 }
 
 #[test]
+fn budget_records_that_nobody_writes_are_refused() {
+    let refused = |sequence, change: fn(&mut BudgetRecord)| {
+        let mut record = if sequence == 1 { budget() } else { budget_settle() };
+        change(&mut record);
+        let sequence = record.sequence;
+        assert!(BudgetRecord::decode(REPOSITORY, sequence, &record.encode()).is_err(), "{record:?}");
+    };
+    refused(1, |record| record.sequence = 0);
+    refused(2, |record| record.sequence = u64::MAX);
+    refused(1, |record| record.previous = Some(Digest::of(b"before the first")));
+    refused(2, |record| record.previous = None);
+    refused(1, |record| record.time = BAD_TIME);
+    refused(1, |record| record.changes.clear());
+    refused(1, |record| record.repository = OTHER);
+    let set = |change: fn(&mut forebay_format::BudgetSet)| {
+        let mut record = budget();
+        let BudgetChange::Set(first) = &mut record.changes[0] else { unreachable!("a budget is set first") };
+        change(first);
+        assert!(BudgetRecord::decode(REPOSITORY, 1, &record.encode()).is_err(), "{record:?}");
+    };
+    set(|set| set.tenant.clear());
+    // It would pass for a job of another tenant.
+    set(|set| set.tenant = "acme/train".to_owned());
+    set(|set| set.tenant = "x".repeat(256));
+    set(|set| set.job = Some("x".repeat(256)));
+    for bad in
+        [money("usd", 1, 0), money("US", 1, 0), money("", 1, 0), money("USD", 1 << 40, 0), money("USD", 0, 1 << 60)]
+    {
+        let mut record = budget();
+        let BudgetChange::Set(first) = &mut record.changes[0] else { unreachable!("a budget is set first") };
+        first.limit = Some(BudgetAmount::Money(bad.clone()));
+        assert!(BudgetRecord::decode(REPOSITORY, 1, &record.encode()).is_err(), "{record:?}");
+        let mut record = budget_settle();
+        let BudgetChange::Settle(first) = &mut record.changes[0] else { unreachable!("a booking ends first") };
+        first.cost = Some(bad);
+        assert!(BudgetRecord::decode(REPOSITORY, 2, &record.encode()).is_err(), "{record:?}");
+    }
+    let book = |change: fn(&mut forebay_format::BudgetBooking)| {
+        let mut record = budget();
+        let Some(BudgetChange::Book(last)) = record.changes.last_mut() else { unreachable!("it books last") };
+        change(last);
+        assert!(BudgetRecord::decode(REPOSITORY, 1, &record.encode()).is_err(), "{record:?}");
+    };
+    book(|booking| booking.month = 202_600);
+    book(|booking| booking.month = 202_613);
+    book(|booking| booking.month = 1_000_001);
+    book(|booking| booking.tenant = "a/b".to_owned());
+    book(|booking| booking.holder = "x".repeat(256));
+}
+
+#[test]
+fn budget_states_that_nobody_comes_to_are_refused() {
+    let refused = |change: fn(&mut BudgetState)| {
+        let mut state = budget_state();
+        change(&mut state);
+        let sequence = state.sequence;
+        assert!(BudgetState::decode(REPOSITORY, sequence, &state.encode()).is_err(), "{state:?}");
+    };
+    refused(|state| state.sequence = 0);
+    refused(|state| state.sequence = u64::MAX);
+    refused(|state| state.last = None);
+    refused(|state| state.repository = OTHER);
+    refused(|state| state.accounts.reverse());
+    refused(|state| state.accounts[1] = state.accounts[0].clone());
+    refused(|state| state.accounts[0].months.reverse());
+    refused(|state| state.accounts[0].months[0].month = 0);
+    refused(|state| state.accounts[0].months[0].priced.reverse());
+    refused(|state| state.accounts[0].months[0].priced[1] = state.accounts[0].months[0].priced[0].clone());
+    refused(|state| state.accounts[0].tenant = "a/b".to_owned());
+    refused(|state| state.accounts[2].limit = Some(BudgetAmount::Money(money("USD", u64::MAX, 0))));
+    refused(|state| state.open.reverse());
+    refused(|state| state.open[1] = state.open[0].clone());
+    refused(|state| state.open[0].booking.month = 13);
+    refused(|state| state.open[0].accounts = 0);
+    refused(|state| state.open[0].accounts = 3);
+}
+
+#[test]
+fn ledgers_that_no_node_writes_are_refused() {
+    let refused = |change: fn(&mut LedgerRecord)| {
+        let mut record = ledger();
+        change(&mut record);
+        let bytes = record.encode();
+        assert!(LedgerRecord::decode(REPOSITORY, NODE, record.month, record.sequence, &bytes).is_err(), "{record:?}");
+    };
+    refused(|record| record.sequence = 0);
+    refused(|record| record.sequence = u64::MAX);
+    refused(|record| record.month = 202_613);
+    refused(|record| record.month = u32::MAX);
+    refused(|record| record.time = BAD_TIME);
+    refused(|record| record.rows.clear());
+    refused(|record| record.rows[0].day = 0);
+    refused(|record| record.rows[0].day = 32);
+    refused(|record| record.rows.push(ledger_row(30, "acme")));
+    refused(|record| record.rows[0].to = "x".repeat(256));
+    refused(|record| record.repository = OTHER);
+    // Rows out of order, which the encoder would put right.
+    let good = ledger().encode();
+    let cbor = &good[8..good.len() - Digest::LEN];
+    let at = |name: &[u8]| cbor.windows(name.len()).position(|window| window == name).unwrap();
+    let (acme, other) = (at(b"\x00\x18\x1e\x01\x64acme"), at(b"\x00\x18\x1e\x01\x64else"));
+    let mut bad = cbor.to_vec();
+    bad[acme + 5..acme + 9].copy_from_slice(b"else");
+    bad[other + 5..other + 9].copy_from_slice(b"acme");
+    let error = LedgerRecord::decode(REPOSITORY, NODE, MONTH, 1, &seal(b"FBYLEDG0", &bad)).unwrap_err();
+    assert!(matches!(error, DecodeError::Order { index: 2, .. }), "{error:?}");
+}
+
+#[test]
 fn messages_do_not_grow_with_what_is_forged() {
     let long = file(&vec![b'x'; 1 << 20], 0, Content::Inline(Vec::new()), None);
     let error = TreeNode::decode(&TreeNode::Leaf(vec![long]).encode(), Totals::default()).unwrap_err();
@@ -380,6 +489,9 @@ fn objects_over_their_limits_are_not_decoded() {
     too_long(ListNode::decode(&zeros(limits.node_bytes.into()), 0).unwrap_err());
     too_long(LogRecord::decode(REPOSITORY, 1, &zeros(limits.log_record_bytes)).unwrap_err());
     too_long(LogState::decode(REPOSITORY, 1, &zeros(limits.log_state_bytes)).unwrap_err());
+    too_long(BudgetRecord::decode(REPOSITORY, 1, &zeros(limits.log_record_bytes)).unwrap_err());
+    too_long(BudgetState::decode(REPOSITORY, 1, &zeros(limits.log_state_bytes)).unwrap_err());
+    too_long(LedgerRecord::decode(REPOSITORY, NODE, MONTH, 1, &zeros(limits.log_record_bytes)).unwrap_err());
 }
 
 fn with_trailer(footer: &[u8]) -> Vec<u8> {

@@ -1,12 +1,13 @@
 //! Whatever the encoders write, the decoders read back; bytes never depend on the order in which a value was made.
 
 use forebay_format::{
-    FrameHeader, HOLE_BLOCK, ListNode, LogRecord, LogState, PackFooter, PackId, PackTrailer, RefName, RepositoryConfig,
-    RepositoryId, Row, Segment, SegmentPack, Snapshot, TRAILER_LEN, Totals, TreeNode, VersionSpec,
+    BudgetRecord, BudgetState, FrameHeader, HOLE_BLOCK, LedgerRecord, ListNode, LogRecord, LogState, NodeKey,
+    PackFooter, PackId, PackTrailer, RefName, RepositoryConfig, RepositoryId, Row, Segment, SegmentPack, Snapshot,
+    TRAILER_LEN, Totals, TreeNode, VersionSpec,
 };
 use proptest::prelude::*;
 
-use crate::bodies::{PACK, REPOSITORY};
+use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
 use crate::{samples, strategies};
 
 const OTHER_PACK: PackId = PackId::from_bytes([2; 16]);
@@ -89,6 +90,32 @@ fn state_impl(state: &LogState) {
     assert!(LogState::decode(OTHER_REPOSITORY, sequence, &bytes).is_err(), "in another repository");
 }
 
+fn budget_impl(record: &BudgetRecord) {
+    let (sequence, bytes) = (record.sequence, record.encode());
+    assert_eq!(BudgetRecord::decode(REPOSITORY, sequence, &bytes).expect("what was encoded decodes"), *record);
+    assert!(BudgetRecord::decode(REPOSITORY, sequence + 1, &bytes).is_err(), "in another's place");
+    assert!(BudgetRecord::decode(OTHER_REPOSITORY, sequence, &bytes).is_err(), "in another repository");
+}
+
+fn budget_state_impl(state: &BudgetState) {
+    let (sequence, bytes) = (state.sequence, state.encode());
+    assert_eq!(BudgetState::decode(REPOSITORY, sequence, &bytes).expect("what was encoded decodes"), *state);
+    assert!(BudgetState::decode(REPOSITORY, sequence + 1, &bytes).is_err(), "in another's place");
+    assert!(BudgetState::decode(OTHER_REPOSITORY, sequence, &bytes).is_err(), "in another repository");
+}
+
+fn ledger_impl(mut record: LedgerRecord) {
+    let (sequence, bytes) = (record.sequence, record.encode());
+    let decode = |repository, node, month, sequence| LedgerRecord::decode(repository, node, month, sequence, &bytes);
+    assert_eq!(decode(REPOSITORY, NODE, MONTH, sequence).expect("what was encoded decodes"), record);
+    assert!(decode(OTHER_REPOSITORY, NODE, MONTH, sequence).is_err(), "in another repository");
+    assert!(decode(REPOSITORY, NodeKey::from_bytes([2; 32]), MONTH, sequence).is_err(), "of another node");
+    assert!(decode(REPOSITORY, NODE, MONTH + 1, sequence).is_err(), "of another month");
+    assert!(decode(REPOSITORY, NODE, MONTH, sequence + 1).is_err(), "in another's place");
+    record.rows.reverse();
+    assert_eq!(record.encode(), bytes, "whatever the order of the rows was");
+}
+
 fn version_impl(name: &RefName, sequence: u64, prefix: &str) {
     let parse = |version: &str| VersionSpec::parse(&format!("{name}{version}")).expect("a version");
     assert_eq!(parse(""), (name.clone(), VersionSpec::Newest));
@@ -146,6 +173,21 @@ proptest! {
     #[test]
     fn state_proptest(state in strategies::state()) {
         state_impl(&state);
+    }
+
+    #[test]
+    fn budget_proptest(record in strategies::budget()) {
+        budget_impl(&record);
+    }
+
+    #[test]
+    fn budget_state_proptest(state in strategies::budget_state()) {
+        budget_state_impl(&state);
+    }
+
+    #[test]
+    fn ledger_proptest(record in strategies::ledger()) {
+        ledger_impl(record);
     }
 
     #[test]
@@ -222,6 +264,22 @@ fn state_cases() {
     for records in 0..=2 {
         state_impl(&samples::state(records));
     }
+}
+
+#[test]
+fn budget_cases() {
+    budget_impl(&samples::budget());
+    budget_impl(&samples::budget_settle());
+    budget_state_impl(&samples::budget_state());
+    budget_state_impl(&samples::empty_budget_state());
+}
+
+#[test]
+fn ledger_cases() {
+    ledger_impl(samples::ledger());
+    let name = "ledger/".to_owned() + &"05".repeat(32) + "/2026-11/00000000000000000001";
+    assert_eq!(samples::ledger().path(), name);
+    assert_eq!(BudgetRecord::path(7), "ledger/budget/00000000000000000007");
 }
 
 #[test]

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use forebay_format::{
-    ChunkId, ChunkRef, ChunkerParams, Cipher, Codec, Content, Digest, Directory, Entry, EntryKind, FRAME_HEADER_LEN,
-    FileDigest, FileEntry, FrameHeader, FrameKind, Hole, IdScheme, ListNode, ListRef, LogRecord, LogState, Nonce,
+    BookingId, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth, BudgetOpen,
+    BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams, Cipher,
+    Codec, Content, Digest, Directory, Entry, EntryKind, FRAME_HEADER_LEN, FileDigest, FileEntry, FrameHeader,
+    FrameKind, Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef, LogRecord, LogState, Nonce,
     PackFooter, PackId, PackTrailer, RefChange, RepositoryConfig, Row, Segment, SegmentId, SegmentPack, SegmentRef,
     Snapshot, SnapshotId, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
 };
 
-use crate::bodies::{PACK, REPOSITORY};
+use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
 
 pub(crate) const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanos: 123_456_789 };
 const BEFORE_1970: Timestamp = Timestamp { seconds: -1, nanos: 500_000_000 };
@@ -38,7 +40,9 @@ impl Sample {
     /// Where its CBOR begins and ends.
     pub(crate) fn cbor(&self) -> Option<std::ops::Range<usize>> {
         match self.target {
-            "config" | "record" | "state" => Some(8..self.bytes.len() - Digest::LEN),
+            "budget" | "budgetstate" | "config" | "ledger" | "record" | "state" => {
+                Some(8..self.bytes.len() - Digest::LEN)
+            }
             "list" | "snapshot" | "tree" => Some(0..self.bytes.len()),
             _ => None,
         }
@@ -53,10 +57,23 @@ impl Sample {
 pub(crate) fn samples() -> Vec<Sample> {
     let sample = |name, target, bytes, decodes| Sample { name, target, bytes, decodes };
     vec![
+        sample("budget", "budget", budget().encode(), |bytes| BudgetRecord::decode(REPOSITORY, 1, bytes).is_ok()),
+        sample("budget-settle", "budget", budget_settle().encode(), |bytes| {
+            BudgetRecord::decode(REPOSITORY, 2, bytes).is_ok()
+        }),
+        sample("budgetstate", "budgetstate", budget_state().encode(), |bytes| {
+            BudgetState::decode(REPOSITORY, 1, bytes).is_ok()
+        }),
+        sample("budgetstate-empty", "budgetstate", empty_budget_state().encode(), |bytes| {
+            BudgetState::decode(REPOSITORY, 0, bytes).is_ok()
+        }),
         sample("config", "config", config().encode(), |bytes| RepositoryConfig::decode(bytes).is_ok()),
         sample("footer", "footer", footer().encode(), |bytes| decode_footer(bytes).is_some()),
         sample("frame", "frame", header(b"one", Codec::Zstd, 50, 3).encode().to_vec(), |bytes| {
             FrameHeader::decode(bytes).is_ok_and(|_| bytes.len() == FRAME_HEADER_LEN)
+        }),
+        sample("ledger", "ledger", ledger().encode(), |bytes| {
+            LedgerRecord::decode(REPOSITORY, NODE, MONTH, 1, bytes).is_ok()
         }),
         sample("list", "list", list().encode(), |bytes| ListNode::decode(bytes, 300).is_ok()),
         sample("list-lists", "list", lists().encode(), |bytes| ListNode::decode(bytes, 1 << 34).is_ok()),
@@ -233,6 +250,123 @@ pub(crate) fn state(records: usize) -> LogState {
         state.apply(record, Digest::of(&record.encode())).expect("records that follow each other");
     }
     state
+}
+
+pub(crate) fn money(currency: &str, whole: u64, part: u64) -> BudgetMoney {
+    BudgetMoney { currency: currency.to_owned(), whole, part }
+}
+
+pub(crate) fn booking(byte: u8, cost: Option<BudgetMoney>) -> BudgetBooking {
+    BudgetBooking {
+        id: BookingId::from_bytes([byte; 16]),
+        holder: "gateway@somewhere".to_owned(),
+        tenant: "acme".to_owned(),
+        job: "train".to_owned(),
+        month: MONTH,
+        bytes: 40 << 20,
+        cost,
+    }
+}
+
+/// The first record: a budget in bytes, one in money, one taken away, two bookings.
+pub(crate) fn budget() -> BudgetRecord {
+    let set = |job: Option<&str>, limit| {
+        BudgetChange::Set(BudgetSet { tenant: "acme".to_owned(), job: job.map(str::to_owned), limit })
+    };
+    BudgetRecord {
+        repository: REPOSITORY,
+        sequence: 1,
+        previous: None,
+        nonce: Nonce::from_bytes([4; 16]),
+        writer: "someone@somewhere".to_owned(),
+        tool: "forebay 0".to_owned(),
+        time: TIME,
+        changes: vec![
+            set(None, Some(BudgetAmount::Bytes(100 << 20))),
+            set(Some("train"), Some(BudgetAmount::Money(money("USD", 25, 0)))),
+            set(Some("serve"), None),
+            BudgetChange::Book(booking(1, Some(money("USD", 0, 10_000_000_000_000_000)))),
+            BudgetChange::Book(booking(2, None)),
+        ],
+    }
+}
+
+/// The second record: both bookings end.
+pub(crate) fn budget_settle() -> BudgetRecord {
+    let settle = |byte, bytes, cost| {
+        BudgetChange::Settle(BudgetSettlement { id: BookingId::from_bytes([byte; 16]), bytes, cost })
+    };
+    BudgetRecord {
+        sequence: 2,
+        previous: Some(Digest::of(&budget().encode())),
+        changes: vec![settle(1, 1 << 20, Some(money("USD", 0, 1))), settle(2, 0, None)],
+        ..budget()
+    }
+}
+
+pub(crate) fn empty_budget_state() -> BudgetState {
+    BudgetState { repository: REPOSITORY, sequence: 0, last: None, accounts: Vec::new(), open: Vec::new() }
+}
+
+/// A state after the first record, with what earlier months settled.
+pub(crate) fn budget_state() -> BudgetState {
+    let account = |job: Option<&str>, limit, months| BudgetAccount {
+        tenant: "acme".to_owned(),
+        job: job.map(str::to_owned),
+        limit,
+        months,
+    };
+    let priced = |currency, bytes| BudgetPriced { bytes, cost: money(currency, 1, 500_000_000_000_000_000) };
+    let month =
+        |month| BudgetMonth { month, bytes: 1 << 40, priced: vec![priced("EUR", 5), priced("USD", u64::MAX >> 1)] };
+    BudgetState {
+        sequence: 1,
+        last: Some(Digest::of(&budget().encode())),
+        accounts: vec![
+            account(None, Some(BudgetAmount::Bytes(100 << 20)), vec![month(MONTH - 1), month(MONTH)]),
+            account(Some("serve"), None, Vec::new()),
+            account(Some("train"), Some(BudgetAmount::Money(money("USD", 25, 0))), Vec::new()),
+        ],
+        open: vec![
+            BudgetOpen { booking: booking(1, Some(money("USD", 0, 10_000_000_000_000_000))), accounts: 2 },
+            BudgetOpen { booking: booking(2, None), accounts: 1 },
+        ],
+        ..empty_budget_state()
+    }
+}
+
+pub(crate) fn ledger_row(day: u8, tenant: &str) -> LedgerRow {
+    LedgerRow {
+        day,
+        tenant: tenant.to_owned(),
+        job: String::new(),
+        dataset: "vision/imagenet".to_owned(),
+        class: "standard".to_owned(),
+        tier: "10g".to_owned(),
+        from: "origin:s3".to_owned(),
+        to: "gateway".to_owned(),
+        usage: LedgerUsage {
+            payload_bytes: 10_485_760,
+            sent_bytes: 15_728_640,
+            wire_bytes: 16_000_000,
+            retried_bytes: 5_242_880,
+            requests: 30,
+            avoided_bytes: 0,
+        },
+    }
+}
+
+pub(crate) fn ledger() -> LedgerRecord {
+    LedgerRecord {
+        repository: REPOSITORY,
+        node: NODE,
+        month: MONTH,
+        sequence: 1,
+        nonce: Nonce::from_bytes([4; 16]),
+        time: TIME,
+        tool: "forebay 0".to_owned(),
+        rows: vec![ledger_row(29, "acme"), ledger_row(30, "acme"), ledger_row(30, "else")],
+    }
 }
 
 /// A sealed object of this magic around any CBOR.

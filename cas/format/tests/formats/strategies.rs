@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_format::{
-    ChunkId, ChunkRef, ChunkerParams, Cipher, Codec, Content, Digest, Directory, Entry, EntryKind, FileDigest,
-    FileEntry, FrameHeader, FrameKind, HOLE_BLOCK, Hole, IdScheme, ListNode, ListRef, LogRecord, LogState, Nonce,
-    PackId, RefChange, RefName, RefState, RefVersion, RepositoryConfig, Row, SegmentId, SegmentRef, Snapshot,
-    SnapshotId, StoredId, SubtreeRef, Timestamp, Totals, TreeNode, check_entry_name,
+    BookingId, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth, BudgetOpen,
+    BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams, Cipher,
+    Codec, Content, Digest, Directory, Entry, EntryKind, FileDigest, FileEntry, FrameHeader, FrameKind, HOLE_BLOCK,
+    Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef, LogRecord, LogState, Nonce, PackId,
+    RefChange, RefName, RefState, RefVersion, RepositoryConfig, Row, SegmentId, SegmentRef, Snapshot, SnapshotId,
+    StoredId, SubtreeRef, Timestamp, Totals, TreeNode, check_entry_name,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::bodies::REPOSITORY;
+use crate::bodies::{MONTH, NODE, REPOSITORY};
 
 /// What a writer does to a log in one record.
 #[derive(Debug, Clone)]
@@ -178,6 +180,108 @@ pub(crate) fn state() -> impl Strategy<Value = LogState> {
             condemned,
         },
     )
+}
+
+pub(crate) fn budget() -> impl Strategy<Value = BudgetRecord> {
+    let set = (tenant(), option::of(".{0,20}"), option::of(amount()))
+        .prop_map(|(tenant, job, limit)| BudgetChange::Set(BudgetSet { tenant, job, limit }));
+    let settle = (booking_id(), any::<u64>(), option::of(money()))
+        .prop_map(|(id, bytes, cost)| BudgetChange::Settle(BudgetSettlement { id, bytes, cost }));
+    let changes = vec(prop_oneof![set, booking().prop_map(BudgetChange::Book), settle], 1..8);
+    (sequence(), digest(), any::<[u8; 16]>(), ".{0,40}", ".{0,40}", time(), changes).prop_map(
+        |(sequence, previous, nonce, writer, tool, time, changes)| BudgetRecord {
+            repository: REPOSITORY,
+            sequence,
+            previous: (sequence > 1).then_some(previous),
+            nonce: Nonce::from_bytes(nonce),
+            writer,
+            tool,
+            time,
+            changes,
+        },
+    )
+}
+
+pub(crate) fn budget_state() -> impl Strategy<Value = BudgetState> {
+    let priced = btree_map("[A-Z]{3}", (any::<u64>(), money()), 0..3).prop_map(|priced| {
+        let priced = priced.into_iter();
+        let priced =
+            priced.map(|(currency, (bytes, cost))| BudgetPriced { bytes, cost: BudgetMoney { currency, ..cost } });
+        priced.collect::<Vec<_>>()
+    });
+    let months = btree_map(month(), (any::<u64>(), priced), 0..4).prop_map(|months| {
+        let months = months.into_iter().map(|(month, (bytes, priced))| BudgetMonth { month, bytes, priced });
+        months.collect::<Vec<_>>()
+    });
+    let accounts = btree_map((tenant(), option::of(".{0,20}")), (option::of(amount()), months), 0..5).prop_map(|all| {
+        let account = |((tenant, job), (limit, months))| BudgetAccount { tenant, job, limit, months };
+        all.into_iter().map(account).collect::<Vec<_>>()
+    });
+    let open = btree_map(booking_id(), (booking(), 1..=2_u8), 0..6).prop_map(|open| {
+        let open = open
+            .into_iter()
+            .map(|(id, (booking, accounts))| BudgetOpen { booking: BudgetBooking { id, ..booking }, accounts });
+        open.collect::<Vec<_>>()
+    });
+    (sequence(), digest(), accounts, open).prop_map(|(sequence, last, accounts, open)| BudgetState {
+        repository: REPOSITORY,
+        sequence,
+        last: Some(last),
+        accounts,
+        open,
+    })
+}
+
+pub(crate) fn ledger() -> impl Strategy<Value = LedgerRecord> {
+    let key = (1..=31_u8, proptest::array::uniform7("[a-z:é]{0,8}"));
+    let rows = btree_map(key, proptest::array::uniform6(any::<u64>()), 1..20).prop_map(|rows| {
+        let row = |((day, names), counters): ((u8, [String; 7]), [u64; 6])| {
+            let [tenant, job, dataset, class, tier, from, to] = names;
+            let [payload_bytes, sent_bytes, wire_bytes, retried_bytes, requests, avoided_bytes] = counters;
+            let usage = LedgerUsage { payload_bytes, sent_bytes, wire_bytes, retried_bytes, requests, avoided_bytes };
+            LedgerRow { day, tenant, job, dataset, class, tier, from, to, usage }
+        };
+        rows.into_iter().map(row).collect::<Vec<_>>()
+    });
+    (sequence(), any::<[u8; 16]>(), time(), ".{0,40}", rows).prop_map(|(sequence, nonce, time, tool, rows)| {
+        LedgerRecord {
+            repository: REPOSITORY,
+            node: NODE,
+            month: MONTH,
+            sequence,
+            nonce: Nonce::from_bytes(nonce),
+            time,
+            tool,
+            rows,
+        }
+    })
+}
+
+fn tenant() -> impl Strategy<Value = String> {
+    "[^/]{1,20}"
+}
+
+fn booking_id() -> impl Strategy<Value = BookingId> {
+    any::<[u8; 16]>().prop_map(BookingId::from_bytes)
+}
+
+fn booking() -> impl Strategy<Value = BudgetBooking> {
+    (booking_id(), ".{0,20}", tenant(), ".{0,20}", month(), any::<u64>(), option::of(money())).prop_map(
+        |(id, holder, tenant, job, month, bytes, cost)| BudgetBooking { id, holder, tenant, job, month, bytes, cost },
+    )
+}
+
+fn amount() -> impl Strategy<Value = BudgetAmount> {
+    prop_oneof![any::<u64>().prop_map(BudgetAmount::Bytes), money().prop_map(BudgetAmount::Money)]
+}
+
+fn money() -> impl Strategy<Value = BudgetMoney> {
+    ("[A-Z]{3}", 0..=79_228_162_514_u64, 0..1_000_000_000_000_000_000_u64)
+        .prop_map(|(currency, whole, part)| BudgetMoney { currency, whole, part })
+}
+
+fn month() -> impl Strategy<Value = u32> {
+    (0..=9999_u32, 1..=12_u32).prop_map(|(year, month)| year * 100 + month)
 }
 
 /// A ref name of up to four parts.
