@@ -5,7 +5,11 @@ use minicbor::{Decode, Encode};
 use crate::DecodeError;
 
 /// Encodes a value. Writing to memory cannot fail, so neither can this.
-pub(crate) fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::new();
     minicbor::encode(value, &mut bytes).expect("a Vec takes every write");
     bytes
@@ -15,7 +19,10 @@ pub(crate) fn encode<T: Encode<()>>(value: &T) -> Vec<u8> {
 /// fields, long forms, indefinite lengths, double keys and trailing bytes all encode differently and are refused.
 ///
 /// Memory is bounded by a constant times `limit`: no list is allocated by its claimed length.
-pub(crate) fn decode<'b, T>(what: &'static str, bytes: &'b [u8], limit: u64) -> Result<T, DecodeError>
+///
+/// # Errors
+/// [`DecodeError`] says which rule the bytes break.
+pub fn decode<'b, T>(what: &'static str, bytes: &'b [u8], limit: u64) -> Result<T, DecodeError>
 where
     T: Encode<()> + Decode<'b, ()>,
 {

@@ -26,7 +26,7 @@
 //! ```
 
 mod budget;
-mod cbor;
+pub mod cbor;
 mod config;
 mod error;
 mod frame;

@@ -1,0 +1,165 @@
+//! What opens a stream: one request, then the asker's side is finished.
+
+use forebay_format::{ChunkId, DecodeError, FrameKind, RefName, cbor};
+use minicbor::{Decode, Encode};
+use thiserror::Error;
+
+use crate::signed::Signed;
+
+/// Longest request in bytes: what a stranger can make a node hold for a stream.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Most ids in one request; 34 bytes each, they fit with everything else.
+pub const WANT_IDS_MAX: usize = 1500;
+/// Longest version of a resolve in bytes: `latest`, digits, or digits of an id.
+const VERSION_BYTES_MAX: usize = 64;
+
+/// One request. Deterministic CBOR of at most [`REQUEST_BYTES_MAX`] bytes; the end of the stream ends it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[non_exhaustive]
+pub enum Request {
+    /// What a version of a ref is. Answered by [`crate::Reply::Resolved`].
+    #[n(0)]
+    Resolve {
+        /// Who asks.
+        #[n(0)]
+        claim: Signed,
+        /// The ref.
+        #[n(1)]
+        name: RefName,
+        /// Empty for the newest, else what stands behind `@`.
+        #[n(2)]
+        version: String,
+        /// Whether a checkpoint's step is meant.
+        #[n(3)]
+        step: bool,
+    },
+    /// Chunks. Answered by [`crate::Item::Frame`] and [`crate::Item::Missing`], in whatever order is cheapest.
+    #[n(1)]
+    Want {
+        /// Who asks and pays.
+        #[n(0)]
+        claim: Signed,
+        /// Number of the [`FrameKind`].
+        #[n(1)]
+        kind: u8,
+        /// What was reserved for them.
+        #[n(2)]
+        reservation: Option<Reservation>,
+        /// The last answer was damaged: look at your own copy before you send it again.
+        #[n(3)]
+        fresh: bool,
+        /// The chunks.
+        #[n(4)]
+        ids: Vec<ChunkId>,
+    },
+    /// Sets bytes aside in the tenant's budget for chunks that will be wanted; several requests add up. Answered by
+    /// [`crate::Reply::Reserved`].
+    #[n(2)]
+    Reserve {
+        /// Who pays.
+        #[n(0)]
+        claim: Signed,
+        /// Chosen by the client.
+        #[n(1)]
+        reservation: Reservation,
+        /// The chunks.
+        #[n(2)]
+        ids: Vec<ChunkId>,
+    },
+    /// Gives back what was reserved and not used. Answered by [`crate::Reply::Done`].
+    #[n(3)]
+    Release {
+        /// Who paid.
+        #[n(0)]
+        claim: Signed,
+        /// Which.
+        #[n(1)]
+        reservation: Reservation,
+    },
+    /// Whether a claim holds. Asked by edges. Answered by [`crate::Reply::Done`].
+    #[n(4)]
+    Authorize {
+        /// The claim.
+        #[n(0)]
+        claim: Signed,
+    },
+}
+
+/// The random name of a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct Reservation(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
+
+/// Bytes that are no request. The stream ends; the connection goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// Not deterministic CBOR of a request.
+    #[error("the request is damaged")]
+    Damaged(#[from] DecodeError),
+    /// No ids, or too many.
+    #[error("the request names {count} chunks; 1 to {WANT_IDS_MAX} are possible")]
+    Ids {
+        /// How many.
+        count: usize,
+    },
+    /// Not a kind of frames.
+    #[error("{kind} is no kind of frames")]
+    Kind {
+        /// The number.
+        kind: u8,
+    },
+    /// Not a version.
+    #[error("the version has {len} bytes; {VERSION_BYTES_MAX} are the most")]
+    Version {
+        /// Its length in bytes.
+        len: usize,
+    },
+}
+
+impl Request {
+    /// The request's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        cbor::encode(self)
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// [`RequestError`] says which rule it breaks.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RequestError> {
+        let request: Self = cbor::decode("request", bytes, REQUEST_BYTES_MAX as u64)?;
+        match &request {
+            Self::Want { ids, kind, .. } => {
+                check_ids(ids)?;
+                FrameKind::from_u8(*kind).ok_or(RequestError::Kind { kind: *kind })?;
+            }
+            Self::Reserve { ids, .. } => check_ids(ids)?,
+            Self::Resolve { version, .. } if version.len() > VERSION_BYTES_MAX => {
+                return Err(RequestError::Version { len: version.len() });
+            }
+            Self::Resolve { .. } | Self::Release { .. } | Self::Authorize { .. } => {}
+        }
+        Ok(request)
+    }
+
+    /// The claim that comes with it: no request is answered without one.
+    #[must_use]
+    pub const fn claim(&self) -> &Signed {
+        match self {
+            Self::Resolve { claim, .. }
+            | Self::Want { claim, .. }
+            | Self::Reserve { claim, .. }
+            | Self::Release { claim, .. }
+            | Self::Authorize { claim } => claim,
+        }
+    }
+}
+
+const fn check_ids(ids: &[ChunkId]) -> Result<(), RequestError> {
+    match ids.len() {
+        1..=WANT_IDS_MAX => Ok(()),
+        count => Err(RequestError::Ids { count }),
+    }
+}
