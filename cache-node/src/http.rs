@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /healthz` | 200 `ok`: the process runs |
 //! | `GET /readyz` | 200 `ready`, or 503 `not ready`: send no work here |
+//! | `GET /metrics` | 200, counters and gauges in Prometheus' text format |
 //! | `GET /v1/status` | 200, [`NodeStatus`] as JSON |
 //!
 //! No answer may be cached: each is about this moment.
@@ -23,6 +24,7 @@ use forebay_transfer::NodeId;
 use serde::{Serialize, Serializer};
 
 use crate::role::Role;
+use crate::store::StoreStats;
 
 /// Where the answers come from. Both calls are made for every request: they must not wait.
 pub trait StatusSource: fmt::Debug + Send + Sync {
@@ -31,6 +33,9 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
 
     /// What the node says about itself now.
     fn status(&self) -> NodeStatus;
+
+    /// All metrics, in Prometheus' text format.
+    fn metrics(&self) -> String;
 }
 
 /// A node's answer about itself. Fields may be added to the JSON; none is renamed or taken away.
@@ -49,6 +54,40 @@ pub struct NodeStatus {
     pub provider: Option<String>,
     /// Whole seconds since it started.
     pub uptime_s: u64,
+    /// Open connections.
+    pub connections: u64,
+    /// UDP payload sent so far, in bytes.
+    pub wire_sent_bytes: u64,
+    /// UDP payload received so far, in bytes.
+    pub wire_received_bytes: u64,
+    /// Bodies of the origin's answers so far, in bytes; `null` at an edge.
+    pub origin_read_bytes: Option<u64>,
+    /// The disk cache; `null` at a gateway.
+    pub cache: Option<CacheStatus>,
+}
+
+/// The disk cache of an edge. Counters are since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CacheStatus {
+    /// Bytes of all frames, in whole blocks.
+    pub used_bytes: u64,
+    /// The most there may be.
+    pub capacity_bytes: u64,
+    /// Frames.
+    pub entries: u64,
+    /// Frames evicted.
+    pub evictions: u64,
+    /// Damaged frames thrown away.
+    pub discarded: u64,
+    /// Frames that could not be kept.
+    pub refused: u64,
+}
+
+impl From<StoreStats> for CacheStatus {
+    fn from(stats: StoreStats) -> Self {
+        let StoreStats { used_bytes, capacity_bytes, entries, evictions, discarded, refused } = stats;
+        Self { used_bytes, capacity_bytes, entries, evictions, discarded, refused }
+    }
 }
 
 /// The routes of a node.
@@ -56,6 +95,7 @@ pub fn router(source: Arc<dyn StatusSource>) -> Router {
     Router::new()
         .route("/healthz", get("ok"))
         .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
         .route("/v1/status", get(status))
         .layer(middleware::map_response(no_store))
         .with_state(source)
@@ -67,6 +107,10 @@ fn readyz(State(source): State<Arc<dyn StatusSource>>) -> Ready<(StatusCode, &'s
 
 fn status(State(source): State<Arc<dyn StatusSource>>) -> Ready<Json<NodeStatus>> {
     ready(Json(source.status()))
+}
+
+fn metrics(State(source): State<Arc<dyn StatusSource>>) -> Ready<String> {
+    ready(source.metrics())
 }
 
 fn no_store(mut response: Response) -> Ready<Response> {
@@ -107,7 +151,16 @@ mod tests {
                 region: Some("eu".to_owned()),
                 provider: None,
                 uptime_s: 61,
+                connections: 2,
+                wire_sent_bytes: 3,
+                wire_received_bytes: 4,
+                origin_read_bytes: Some(5),
+                cache: None,
             }
+        }
+
+        fn metrics(&self) -> String {
+            "forebay_connections 2\n".to_owned()
         }
     }
 
@@ -153,6 +206,11 @@ mod tests {
             "region": "eu",
             "provider": null,
             "uptime_s": 61,
+            "connections": 2,
+            "wire_sent_bytes": 3,
+            "wire_received_bytes": 4,
+            "origin_read_bytes": 5,
+            "cache": null,
         });
         assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
     }

@@ -1,47 +1,40 @@
 //! A cache node: the process at a provider site, or beside the origin, that keeps chunks near the GPUs.
 //!
-//! Its first part is what an operator and a load balancer ask it over HTTP: whether it lives, whether it
-//! serves, and who it is.
+//! An edge keeps frames on disk and asks its gateway once for what several clients want; a gateway reads the origin,
+//! says what refs are, and bills what leaves.
 //!
 //! Types to know:
 //!
-//! * [`Role`] says whether the node is trusted with the origin.
-//! * [`NodeStatus`] is the node's answer about itself.
-//! * [`StatusSource`] is what [`router`] asks for both; the running node implements it.
+//! * [`Node`] is a running node; its [`Duty`] is an [`Edge`] or a [`Gateway`].
+//! * [`Store`] is the disk cache; the decisions about it are those of `forebay-policy`.
+//! * [`Bill`] counts and budgets; [`router`] answers HTTP, which carries no secrets and takes no orders.
 //!
-//! Not here: the command line, the decisions of the cache (`forebay-policy`), and chunks over QUIC
-//! (`forebay-transfer`). HTTP carries no secrets and takes no orders.
+//! Not here: the command line, the decisions of the cache (`forebay-policy`), QUIC itself (`forebay-transfer`).
 //!
 //! ```
-//! use std::sync::Arc;
-//! use forebay_cache_node::{NodeStatus, Role, StatusSource, router};
-//! use forebay_transfer::NodeId;
+//! use forebay_cache_node::Store;
+//! use forebay_policy::EvictionConfig;
 //!
-//! #[derive(Debug)]
-//! struct Fresh;
-//!
-//! impl StatusSource for Fresh {
-//!     fn is_ready(&self) -> bool {
-//!         false
-//!     }
-//!
-//!     fn status(&self) -> NodeStatus {
-//!         NodeStatus {
-//!             role: Role::Edge,
-//!             node_id: NodeId::from_bytes([7; 32]),
-//!             site: Some("akash-7".to_owned()),
-//!             region: None,
-//!             provider: None,
-//!             uptime_s: 0,
-//!         }
-//!     }
-//! }
-//!
-//! let app: axum::Router = router(Arc::new(Fresh));
+//! let folder = tempfile::tempdir()?;
+//! let store = Store::open(folder.path(), &EvictionConfig::with_capacity(1 << 30))?;
+//! assert_eq!(store.stats().entries, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod bill;
+mod counters;
+pub mod edge;
+mod gate;
+pub mod gateway;
 pub mod http;
+pub mod node;
 pub mod role;
+pub mod store;
 
-pub use http::{NodeStatus, StatusSource, router};
+pub use bill::Bill;
+pub use edge::Edge;
+pub use gateway::Gateway;
+pub use http::{CacheStatus, NodeStatus, StatusSource, router};
+pub use node::{Duty, Node, NodeConfig, StartError};
 pub use role::{ParseRoleError, Role};
+pub use store::{Store, StoreError, StoreStats};

@@ -55,3 +55,16 @@ impl Clock for SystemClock {
 pub async fn sleep(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
+
+/// Gives up waiting after a time.
+///
+/// # Errors
+/// [`Elapsed`] if it took longer.
+pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+    tokio::time::timeout(duration, future).await.map_err(|_elapsed| Elapsed)
+}
+
+/// It took too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it took too long")]
+pub struct Elapsed;

@@ -22,6 +22,10 @@ const SECRET_PREFIX: &str = "forebay-secret-v0:";
 /// Most bytes read of a secret file; a right one has 83.
 const SECRET_FILE_BYTES_MAX: u64 = 256;
 
+/// What stands before the 32 bytes of an Ed25519 secret in PKCS #8.
+const PKCS8_PREFIX: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+
 /// Permissions of others than the owner.
 const MODE_OTHERS: u32 = 0o077;
 
@@ -40,6 +44,11 @@ impl Identity {
     /// The public side.
     pub fn node_id(&self) -> NodeId {
         NodeId::from_bytes(self.key.verifying_key().to_bytes())
+    }
+
+    /// The secret in the form that TLS libraries take (PKCS #8, RFC 8410 §7).
+    pub(crate) fn to_pkcs8(&self) -> Vec<u8> {
+        [&PKCS8_PREFIX[..], self.key.as_bytes()].concat()
     }
 
     /// Signs `message`: the same message always gets the same signature (RFC 8032).

@@ -204,6 +204,14 @@ pub enum ReadError {
     /// The origin failed.
     #[error("the repository cannot be read")]
     Origin(#[from] OriginError),
+    /// The nodes that were asked did not give it.
+    #[error("{detail}")]
+    Peer {
+        /// What it means to the caller.
+        class: ErrorClass,
+        /// What happened, node by name.
+        detail: String,
+    },
 }
 
 impl Classify for ReadError {
@@ -220,6 +228,7 @@ impl Classify for ReadError {
             Self::Codec(source) => source.class(),
             Self::Log(source) => source.class(),
             Self::Index(source) => source.class(),
+            Self::Peer { class, .. } => *class,
         }
     }
 

@@ -12,6 +12,8 @@ pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 pub const WANT_IDS_MAX: usize = 1500;
 /// Longest version of a resolve in bytes: `latest`, digits, or digits of an id.
 const VERSION_BYTES_MAX: usize = 64;
+/// Longest name of a place in bytes.
+const PLACE_BYTES_MAX: usize = 255;
 
 /// One request. Deterministic CBOR of at most [`REQUEST_BYTES_MAX`] bytes; the end of the stream ends it.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -51,6 +53,9 @@ pub enum Request {
         /// The chunks.
         #[n(4)]
         ids: Vec<ChunkId>,
+        /// The place they go to, as it calls itself: for the bill.
+        #[n(5)]
+        to: String,
     },
     /// Sets bytes aside in the tenant's budget for chunks that will be wanted; several requests add up. Answered by
     /// [`crate::Reply::Reserved`].
@@ -65,6 +70,12 @@ pub enum Request {
         /// The chunks.
         #[n(2)]
         ids: Vec<ChunkId>,
+        /// The place they go to, as it calls itself.
+        #[n(3)]
+        to: String,
+        /// Stored bytes that need not be sent, since that place has them: for the bill alone.
+        #[n(4)]
+        avoided_bytes: u64,
     },
     /// Gives back what was reserved and not used. Answered by [`crate::Reply::Done`].
     #[n(3)]
@@ -109,6 +120,12 @@ pub enum RequestError {
         /// The number.
         kind: u8,
     },
+    /// Not a place.
+    #[error("the name of the place has {len} bytes; {PLACE_BYTES_MAX} are the most")]
+    Place {
+        /// Its length in bytes.
+        len: usize,
+    },
     /// Not a version.
     #[error("the version has {len} bytes; {VERSION_BYTES_MAX} are the most")]
     Version {
@@ -131,11 +148,15 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self, RequestError> {
         let request: Self = cbor::decode("request", bytes, REQUEST_BYTES_MAX as u64)?;
         match &request {
-            Self::Want { ids, kind, .. } => {
+            Self::Want { ids, kind, to, .. } => {
                 check_ids(ids)?;
+                check_place(to)?;
                 FrameKind::from_u8(*kind).ok_or(RequestError::Kind { kind: *kind })?;
             }
-            Self::Reserve { ids, .. } => check_ids(ids)?,
+            Self::Reserve { ids, to, .. } => {
+                check_ids(ids)?;
+                check_place(to)?;
+            }
             Self::Resolve { version, .. } if version.len() > VERSION_BYTES_MAX => {
                 return Err(RequestError::Version { len: version.len() });
             }
@@ -155,6 +176,10 @@ impl Request {
             | Self::Authorize { claim } => claim,
         }
     }
+}
+
+const fn check_place(to: &str) -> Result<(), RequestError> {
+    if to.len() > PLACE_BYTES_MAX { Err(RequestError::Place { len: to.len() }) } else { Ok(()) }
 }
 
 const fn check_ids(ids: &[ChunkId]) -> Result<(), RequestError> {

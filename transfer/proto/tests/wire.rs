@@ -42,8 +42,15 @@ fn requests() -> Vec<Request> {
     let reservation = Reservation([5; 16]);
     vec![
         Request::Resolve { claim: claim(), name: "a/b".parse().unwrap(), version: String::new(), step: true },
-        Request::Want { claim: claim(), kind: 1, reservation: Some(reservation), fresh: true, ids: ids.clone() },
-        Request::Reserve { claim: claim(), reservation, ids },
+        Request::Want {
+            claim: claim(),
+            kind: 1,
+            reservation: Some(reservation),
+            fresh: true,
+            ids: ids.clone(),
+            to: "site:x".to_owned(),
+        },
+        Request::Reserve { claim: claim(), reservation, ids, to: String::new(), avoided_bytes: 7 },
         Request::Release { claim: claim(), reservation },
         Request::Authorize { claim: claim() },
     ]
@@ -83,7 +90,8 @@ fn requests_round_trip_and_fit() {
 fn requests_beyond_the_bounds_are_refused() {
     let claim = || signed(Vec::new());
     let many = vec![ChunkId::of(b"x"); 1501];
-    let want = |kind, ids| Request::Want { claim: claim(), kind, reservation: None, fresh: false, ids };
+    let want =
+        |kind, ids| Request::Want { claim: claim(), kind, reservation: None, fresh: false, ids, to: String::new() };
     for bad in [want(1, many), want(1, Vec::new()), want(9, vec![ChunkId::of(b"x")])] {
         assert!(Request::decode(&bad.encode()).is_err());
     }

@@ -1,0 +1,295 @@
+//! An edge: answers from its cache, and asks its gateway once for what several want.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_cas::clock::{self, Clock};
+use forebay_cas::codec::Decoder;
+use forebay_cas::source::{Frame, Want};
+use forebay_cas::sync::Mutex;
+use forebay_format::{ChunkId, FrameKind};
+use forebay_policy::Class;
+use forebay_transfer::client::{Client, PeerError};
+use forebay_transfer::source::{Order, ask_all, fetch};
+use forebay_transfer::{Answer, NodeId, Service};
+use forebay_transfer_proto::request::Reservation;
+use forebay_transfer_proto::{Claim, From, Reply, Request, Signed, Trouble};
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use crate::counters;
+use crate::gate::{Gate, Refusal};
+use crate::store::Store;
+
+/// Frames read ahead of the network.
+const FRAMES_AHEAD: usize = 4;
+/// Who waits for somebody else's fetch waits no longer; the fetch itself has closer deadlines.
+const FLIGHT: Duration = Duration::from_secs(60);
+
+/// What became of a fetch, for all who wait for it.
+type Landed = Option<Result<Frame, Refusal>>;
+
+/// An edge's service. Cheap to clone.
+#[derive(Clone)]
+pub struct Edge {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Arc<Store>,
+    upstream: Arc<Client>,
+    clock: Arc<dyn Clock>,
+    /// Runs what blocks on the disk.
+    blocking: Handle,
+    gate: Gate,
+    place: String,
+    flights: Mutex<BTreeMap<ChunkId, watch::Receiver<Landed>>>,
+}
+
+impl fmt::Debug for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Edge").field("place", &self.shared.place).finish_non_exhaustive()
+    }
+}
+
+/// A want, taken apart.
+struct Asked {
+    claim: Arc<Claim>,
+    signed: Signed,
+    kind: FrameKind,
+    reservation: Option<Reservation>,
+    fresh: bool,
+    ids: Vec<ChunkId>,
+}
+
+impl Edge {
+    /// An edge with this cache in front of these nodes. `place` is what it calls itself in bills.
+    #[must_use]
+    pub fn new(store: Arc<Store>, upstream: Client, clock: Arc<dyn Clock>, blocking: Handle, place: String) -> Self {
+        let gate = Gate::new(Arc::clone(&clock), None, None);
+        let (upstream, flights) = (Arc::new(upstream), Mutex::default());
+        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, place, flights }) }
+    }
+
+    async fn answer(self, peer: NodeId, request: Request, answer: Answer) {
+        let claim = match self.claim(peer, request.claim()).await {
+            Ok(claim) => claim,
+            Err((trouble, message)) => return answer.trouble(trouble, &message).await,
+        };
+        match request {
+            Request::Want { claim: signed, kind, reservation, fresh, ids, .. } => {
+                let Some(kind) = FrameKind::from_u8(kind) else {
+                    return answer.trouble(Trouble::Usage, "no such kind of frames").await;
+                };
+                let asked = Asked { claim, signed, kind, reservation, fresh, ids };
+                self.want(asked, answer).await;
+            }
+            Request::Reserve { claim, reservation, ids, .. } => self.reserve(claim, reservation, ids, answer).await,
+            Request::Authorize { .. } => answer.reply(Reply::Done).await,
+            other => self.relay(&other, answer).await,
+        }
+    }
+
+    /// The claim, if this client may use it and the gateway accepts it.
+    async fn claim(&self, peer: NodeId, signed: &Signed) -> Result<Arc<Claim>, Refusal> {
+        if signed.key != *peer.as_bytes() {
+            return Err((Trouble::Auth, "the claim is another client's".to_owned()));
+        }
+        if let Some(claim) = self.shared.gate.known(signed) {
+            return Ok(claim);
+        }
+        let claim = self.shared.gate.check(signed)?;
+        let request = Request::Authorize { claim: signed.clone() };
+        ask_all(&self.shared.upstream, &request).await.map_err(|error| upstream(&error))?;
+        self.shared.gate.remember(signed, &claim);
+        Ok(claim)
+    }
+
+    async fn relay(&self, request: &Request, answer: Answer) {
+        match ask_all(&self.shared.upstream, request).await {
+            Ok(reply) => answer.reply(reply).await,
+            Err(error) => {
+                let (trouble, message) = upstream(&error);
+                answer.trouble(trouble, &message).await;
+            }
+        }
+    }
+
+    /// Only what is not here has to cross the uplink, and to be paid.
+    async fn reserve(&self, claim: Signed, reservation: Reservation, ids: Vec<ChunkId>, answer: Answer) {
+        let store = Arc::clone(&self.shared.store);
+        let (missing, avoided_bytes) = store.split(ids);
+        if missing.is_empty() && avoided_bytes == 0 {
+            return answer.reply(Reply::Reserved(0)).await;
+        }
+        let to = self.shared.place.clone();
+        if missing.is_empty() {
+            counters::avoided(avoided_bytes);
+            return answer.reply(Reply::Reserved(0)).await;
+        }
+        counters::avoided(avoided_bytes);
+        let request = Request::Reserve { claim, reservation, ids: missing, to, avoided_bytes };
+        self.relay(&request, answer).await;
+    }
+
+    async fn want(&self, asked: Asked, mut answer: Answer) {
+        let Some(missing) = self.send_hits(&asked, &mut answer).await else { return };
+        for (id, from, mut landed) in self.join_flights(&asked, missing) {
+            let outcome = land(&mut landed).await;
+            let sent = match outcome {
+                Some(Ok(frame)) => {
+                    counters::sent(from, frame.header.frame_len());
+                    answer.frame(from, &frame.header, frame.payload).await
+                }
+                Some(Err((Trouble::NotFound, _))) => answer.missing(id).await,
+                Some(Err((trouble, message))) => return answer.trouble(trouble, &message).await,
+                None => return answer.trouble(Trouble::Failed, "the fetch was given up").await,
+            };
+            if !sent {
+                return;
+            }
+        }
+        answer.finish();
+    }
+
+    /// Sends what is in the cache; returns what is not, or `None` if nobody listens any more.
+    async fn send_hits(&self, asked: &Asked, answer: &mut Answer) -> Option<Vec<ChunkId>> {
+        let (out, mut frames) = mpsc::channel::<Frame>(FRAMES_AHEAD);
+        let (store, ids, kind, fresh) = (Arc::clone(&self.shared.store), asked.ids.clone(), asked.kind, asked.fresh);
+        let reading = self.shared.blocking.spawn_blocking(move || {
+            let mut missing = Vec::new();
+            for id in ids {
+                match store.get(id, kind).filter(|frame| !fresh || is_whole(&store, frame)) {
+                    Some(frame) => {
+                        if out.blocking_send(frame).is_err() {
+                            break;
+                        }
+                    }
+                    None => missing.push(id),
+                }
+            }
+            missing
+        });
+        while let Some(frame) = frames.recv().await {
+            counters::sent(From::Site, frame.header.frame_len());
+            if !answer.frame(From::Site, &frame.header, frame.payload).await {
+                return None;
+            }
+        }
+        reading.await.ok()
+    }
+
+    /// Waits for whoever fetches these already, and fetches the others.
+    fn join_flights(&self, asked: &Asked, missing: Vec<ChunkId>) -> Vec<(ChunkId, From, watch::Receiver<Landed>)> {
+        let mut waits = Vec::with_capacity(missing.len());
+        let mut lead = BTreeMap::new();
+        let mut wants = Vec::new();
+        {
+            let mut flights = self.shared.flights.lock();
+            for id in missing {
+                if let Some(flight) = flights.get(&id) {
+                    waits.push((id, From::Site, flight.clone()));
+                    continue;
+                }
+                // It may have landed between the look into the cache and the look at the flights.
+                let landed = self.shared.store.contains(id).then(|| self.shared.store.get(id, asked.kind)).flatten();
+                if let Some(frame) = landed {
+                    waits.push((id, From::Site, watch::channel(Some(Ok(frame))).1));
+                    continue;
+                }
+                let (set, flight) = watch::channel(None);
+                flights.insert(id, flight.clone());
+                lead.insert(id, set);
+                wants.push(Want { id, len: 0 });
+                waits.push((id, From::Gateway, flight));
+            }
+        }
+        if !wants.is_empty() {
+            let order = Order {
+                kind: asked.kind,
+                wants,
+                claim: asked.signed.clone(),
+                reservation: asked.reservation,
+                verify: true,
+                to: self.shared.place.clone(),
+            };
+            let class = asked.claim.class.parse().unwrap_or(Class::Standard);
+            // On its own: it goes on for the others if the client that started it goes away.
+            #[expect(clippy::disallowed_methods, reason = "it ends with the runtime of the network at the latest")]
+            tokio::task::spawn(self.clone().fly(order, class, lead));
+        }
+        waits
+    }
+
+    /// Fetches chunks for all who wait for them, and keeps them.
+    async fn fly(self, order: Order, class: Class, mut lead: BTreeMap<ChunkId, watch::Sender<Landed>>) {
+        let (out, mut frames) = mpsc::channel(FRAMES_AHEAD);
+        let shared = &self.shared;
+        let fetching = fetch(Arc::clone(&shared.upstream), Arc::clone(&shared.clock), order, out);
+        let landing = async {
+            while let Some(delivered) = frames.recv().await {
+                let (store, frame) = (Arc::clone(&shared.store), delivered.frame.clone());
+                let kept = shared.blocking.spawn_blocking(move || store.put(&frame.header, &frame.payload, class));
+                let _passes_through_otherwise = kept.await;
+                let id = delivered.frame.header.id;
+                // Into the cache first, then out of the flights: who looks into both finds it in one.
+                shared.flights.lock().remove(&id);
+                if let Some(set) = lead.remove(&id) {
+                    set.send_replace(Some(Ok(delivered.frame)));
+                }
+            }
+        };
+        let (fetched, ()) = futures_util::future::join(fetching, landing).await;
+        let why = match &fetched {
+            Ok(()) => (Trouble::NotFound, "no such chunk".to_owned()),
+            Err(error) => upstream(error),
+        };
+        // No error is remembered: the next who asks starts anew.
+        let mut flights = shared.flights.lock();
+        for (id, set) in lead {
+            flights.remove(&id);
+            set.send_replace(Some(Err(why.clone())));
+        }
+    }
+}
+
+impl Service for Edge {
+    fn handle(&self, peer: NodeId, request: Request, answer: Answer) -> BoxFuture<'static, ()> {
+        Box::pin(self.clone().answer(peer, request, answer))
+    }
+}
+
+/// Waits for a flight; `None` if whoever fetched it is gone without a word.
+async fn land(flight: &mut watch::Receiver<Landed>) -> Landed {
+    match clock::timeout(FLIGHT, flight.wait_for(Option::is_some)).await {
+        Ok(Ok(landed)) => landed.clone(),
+        Ok(Err(_closed)) => None,
+        Err(_elapsed) => Some(Err((Trouble::Net, "the gateway takes too long".to_owned()))),
+    }
+}
+
+/// Looks at a copy that a client says is damaged; throws it away if it is.
+fn is_whole(store: &Store, frame: &Frame) -> bool {
+    let is_whole = Decoder::new().decode(&frame.header, &frame.payload, &mut Vec::new()).is_ok();
+    if !is_whole {
+        store.discard(frame.header.id);
+    }
+    is_whole
+}
+
+/// A failure of the gateway, told on.
+fn upstream(error: &PeerError) -> Refusal {
+    let message = match error {
+        PeerError::Refused { message, .. } => message.clone(),
+        other => format!("the gateway: {}", forebay_cas::chain(other)),
+    };
+    let trouble = match error.trouble() {
+        // A gateway that lies or answers with another key is out of reach for the client.
+        Trouble::Auth if matches!(error, PeerError::WrongKey { .. }) => Trouble::Net,
+        trouble => trouble,
+    };
+    (trouble, message)
+}
