@@ -310,7 +310,8 @@ fn insist<T, E: std::fmt::Debug + Classify>(mut what: impl FnMut() -> Result<T, 
 #[test]
 fn answers_that_get_lost_lose_and_double_nothing() {
     let runtime = runtime();
-    for seed in 0..20 {
+    let seeds = if std::env::var_os("FOREBAY_SOAK").is_some() { 60 } else { 5 };
+    for seed in 0..seeds {
         let store = Arc::new(Lossy::new(seed));
         let origin = Arc::new(Origin::new(Arc::<Lossy>::clone(&store), "lossy://".to_owned(), None));
         let around = |seed| around(&runtime, seed, Set::to(BEFORE_MIDNIGHT));
