@@ -1,6 +1,6 @@
 //! The only place that starts threads.
 
-use std::thread::{Builder, Scope, ScopedJoinHandle};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 /// Starts a named thread that ends before its scope does.
 ///
@@ -16,6 +16,18 @@ where
     T: Send + 'scope,
 {
     Builder::new().name(name.to_owned()).spawn_scoped(scope, work).expect("the system gives a few threads")
+}
+
+/// Starts a named thread; whoever holds the handle waits for it before the program goes on without it.
+///
+/// # Panics
+/// As [`spawn_scoped`].
+pub fn spawn<T, F>(name: &str, work: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Builder::new().name(name.to_owned()).spawn(work).expect("the system gives a few threads")
 }
 
 /// Waits for a thread and passes its panic on.

@@ -4,12 +4,15 @@
     reason = "these comments are help texts, where brackets mean what may be left out"
 )]
 
+mod mount;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::mount::{MountArgs, UmountArgs};
 use crate::failure::{Failure, USAGE_EXIT};
 use crate::output::Output;
 
@@ -51,6 +54,10 @@ pub(crate) struct GlobalArgs {
     /// Use only what is here already
     #[arg(long, global = true)]
     pub(crate) offline: bool,
+
+    /// Memory that a mount may take in all [env: FOREBAY_MEMORY] [default: 512MiB]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
 
     /// Threads that hash and encode [default: number of cores]
     #[arg(long, global = true, value_name = "N")]
@@ -97,6 +104,10 @@ pub(crate) enum Command {
     Push(PushArgs),
     /// Restore a version into a folder
     Fetch(FetchArgs),
+    /// Show a version as a read-only folder
+    Mount(MountArgs),
+    /// Take a mount away
+    Umount(UmountArgs),
     /// Print a file of a version
     Cat {
         /// NAME[@VERSION]:PATH
@@ -223,6 +234,12 @@ pub(crate) struct VerifyArgs {
 
 fn chunk_profiles() -> clap::builder::PossibleValuesParser {
     forebay_cas::chunker::PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().into()
+}
+
+/// `64KiB`, `1GB`, plain bytes.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let size = text.parse::<bytesize::ByteSize>();
+    size.map(|size| size.as_u64()).map_err(|_error| "write a size such as 64KiB, 1GB or 1000000".to_owned())
 }
 
 fn percentage(text: &str) -> Result<f64, String> {

@@ -8,6 +8,8 @@ pub(crate) mod du;
 pub(crate) mod fetch;
 pub(crate) mod init;
 pub(crate) mod ls;
+pub(crate) mod mount;
 pub(crate) mod push;
 pub(crate) mod refs;
+pub(crate) mod umount;
 pub(crate) mod verify;

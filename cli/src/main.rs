@@ -65,6 +65,8 @@ fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
         Command::Init(args) => commands::init::run(context, args),
         Command::Push(args) => commands::push::run(context, args),
         Command::Fetch(args) => commands::fetch::run(context, args),
+        Command::Mount(args) => commands::mount::run(context, args),
+        Command::Umount(args) => commands::umount::run(context, args),
         Command::Cat { path } => commands::cat::run(context, path),
         Command::Ls(args) => commands::ls::run(context, args),
         Command::Refs => commands::refs::list(context),

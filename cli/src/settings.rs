@@ -8,18 +8,22 @@ use figment::value::{Dict, Map, Value};
 use figment::{Error, Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 
-use crate::args::GlobalArgs;
+use crate::args::{GlobalArgs, size};
 use crate::failure::Failure;
+use crate::text;
 
 /// Settings that can stand in the environment, as `FOREBAY_` and this word.
-const ENVIRONMENT: [(&str, &str); 6] = [
+const ENVIRONMENT: [(&str, &str); 7] = [
     ("FOREBAY_REPO", "repo"),
     ("FOREBAY_TENANT", "tenant"),
     ("FOREBAY_JOB", "job"),
     ("FOREBAY_CACHE", "cache_dir"),
     ("FOREBAY_OFFLINE", "offline"),
+    ("FOREBAY_MEMORY", "memory"),
     ("FOREBAY_THREADS", "threads"),
 ];
+/// Nothing works with less memory than this.
+const MEMORY_MIN_BYTES: u64 = 32 << 20;
 /// Variables of the stores' own clients.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
@@ -32,6 +36,8 @@ pub(crate) struct Values {
     pub(crate) job: String,
     pub(crate) cache_dir: PathBuf,
     pub(crate) offline: bool,
+    /// As written: `512MiB`.
+    pub(crate) memory: String,
     pub(crate) threads: usize,
 }
 
@@ -41,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) values: Values,
     /// Name, value, source.
     pub(crate) origins: Vec<(String, String, String)>,
+    /// [`Values::memory`] as a number.
+    pub(crate) memory_bytes: u64,
     /// Variables of the stores' clients; never shown.
     pub(crate) store: Vec<(String, String)>,
 }
@@ -65,9 +73,15 @@ pub(crate) fn resolve(args: &GlobalArgs) -> Result<Settings, Failure> {
     if values.threads == 0 {
         return Err(Failure::usage("threads is 0: write at least 1"));
     }
+    let memory_bytes = size(&values.memory)
+        .map_err(|error| Failure::usage(format_args!("memory is {:?}, which is no size: {error}", values.memory)))?;
+    if memory_bytes < MEMORY_MIN_BYTES {
+        let at_least = text::bytes(MEMORY_MIN_BYTES);
+        return Err(Failure::usage(format_args!("memory is {}: write at least {at_least}", values.memory)));
+    }
     let origins = origins(&figment, &values);
     let store = store_variables();
-    Ok(Settings { values, origins, store })
+    Ok(Settings { values, origins, memory_bytes, store })
 }
 
 fn defaults(dirs: Option<(PathBuf, PathBuf)>) -> Values {
@@ -79,6 +93,7 @@ fn defaults(dirs: Option<(PathBuf, PathBuf)>) -> Values {
         job: String::new(),
         cache_dir: cache.join("forebay"),
         offline: false,
+        memory: "512MiB".to_owned(),
         threads: std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
     }
 }
@@ -117,6 +132,7 @@ impl Layer {
         set("job", args.job.clone().map(Value::from));
         set("cache_dir", args.cache_dir.as_deref().map(path_text).transpose()?.map(Value::from));
         set("offline", args.offline.then(|| Value::from(true)));
+        set("memory", args.memory.clone().map(Value::from));
         set("threads", args.threads.map(Value::from));
         Ok(Self { name: "flag", values })
     }
