@@ -160,7 +160,7 @@ impl<K: Ord + Copy, V> Cache<K, V> {
                     return match load() {
                         Ok(value) => {
                             let bytes = weigh(&value);
-                            Ok(ticket.fill_weighed(value, bytes))
+                            Ok(ticket.fill(value, bytes))
                         }
                         Err(error) => {
                             let error = Arc::new(error);
@@ -184,7 +184,7 @@ impl<K: Ord + Copy, V> Cache<K, V> {
     pub(crate) fn insert(&self, key: K, value: V, bytes: u64) -> Arc<V> {
         match self.claim(key, 0, Room::Try) {
             Claim::Ready(value) => value,
-            Claim::Mine(ticket) => ticket.fill_weighed(value, bytes),
+            Claim::Mine(ticket) => ticket.fill(value, bytes),
             Claim::Theirs(_) | Claim::Full => Arc::new(value),
         }
     }
@@ -218,12 +218,6 @@ impl<K: Ord + Copy, V> Ticket<'_, K, V> {
         self.key
     }
 
-    /// Hands over the value, of as many bytes as were claimed.
-    pub(crate) fn fill(self, value: V) -> Arc<V> {
-        let bytes = self.reserved;
-        self.fill_weighed(value, bytes)
-    }
-
     /// Bytes that were claimed for it.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved
@@ -234,7 +228,8 @@ impl<K: Ord + Copy, V> Ticket<'_, K, V> {
         self.give_up(Outcome::Failed(Arc::clone(error)));
     }
 
-    fn fill_weighed(mut self, value: V, bytes: u64) -> Arc<V> {
+    /// Hands over the value, which takes up so many bytes.
+    pub(crate) fn fill(mut self, value: V, bytes: u64) -> Arc<V> {
         self.finished = true;
         let value = Arc::new(value);
         let mut state = self.cache.state.lock();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_cas::numbers::index;
 use forebay_cas::pieces::Piece;
 use forebay_cas::{Classify, ErrorClass, ReadError};
-use forebay_format::{ChunkId, ChunkRef, ListNode, ListRef};
+use forebay_format::{ChunkId, ChunkRef, DecodeError, FrameKind, ListNode, ListRef};
 
 use crate::cache::{Cache, Claim, Flight, Room, Ticket};
 use crate::error::TreeError;
@@ -131,9 +131,8 @@ impl Chunks {
                     batch.push(ticket, chunk);
                     let mut found = None;
                     self.load(batch, &mut |_, bytes| found = Some(Arc::clone(bytes)))?;
-                    if let Some(bytes) = found {
-                        return Ok(bytes);
-                    }
+                    let (id, kind) = (chunk.id, FrameKind::Data);
+                    return found.ok_or(ReadError::Missing { id, kind }.into()).and_then(|bytes| checked(bytes, chunk));
                 }
                 Claim::Theirs(flight) => {
                     if let Some(result) = self.data.wait(chunk.id, &flight) {
@@ -241,7 +240,7 @@ impl Chunks {
         let tickets = &mut batch.tickets;
         self.source.data(pieces, &mut |piece, bytes| {
             if let Some(at) = tickets.iter().position(|ticket| ticket.key() == piece.id) {
-                take(piece.id, &tickets.swap_remove(at).fill(bytes.into()));
+                take(piece.id, &tickets.swap_remove(at).fill(bytes.into(), bytes.len() as u64));
             }
         })
     }
@@ -275,9 +274,9 @@ fn checked(bytes: Arc<Box<[u8]>>, chunk: ChunkRef) -> Result<Arc<Box<[u8]>>, Tre
     if bytes.len() as u64 == u64::from(chunk.len) {
         return Ok(bytes);
     }
-    let (id, kind) = (chunk.id, forebay_format::FrameKind::Tree);
+    let (id, kind) = (chunk.id, FrameKind::Tree);
     let value = chunk.len.into();
-    let source = forebay_format::DecodeError::Field { what: "file", field: "chunk length", value };
+    let source = DecodeError::Field { what: "file", field: "chunk length", value };
     Err(ReadError::Content { id, kind, source }.into())
 }
 

@@ -40,6 +40,9 @@ const READ_AHEAD_QUEUE: usize = 32;
 const BACKGROUND_MAX: u16 = 64;
 /// A snapshot never changes: 136 years, the longest time the kernel takes on 32-bit systems too.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// The root alone is asked for again after this time, so that programs meet the end of a killed server, not only what the
+/// kernel remembers of it.
+const ROOT_FOR: Duration = Duration::from_secs(1);
 /// Inode numbers are never used for another file.
 const GENERATION: Generation = Generation(0);
 const BLOCK_BYTES: u32 = 4096;
@@ -247,6 +250,7 @@ impl Filesystem for KernelFs {
         let number = ino(number);
         let work = move |shared: &Shared, access| shared.tree.attributes(number, access);
         self.answer(&self.look_ups, number, reply, work, |shared, reply, result| match result {
+            Ok(found) if found.ino == Ino::ROOT => reply.attr(&ROOT_FOR, &shared.attr(&found)),
             Ok(found) => reply.attr(&FOR_EVER, &shared.attr(&found)),
             Err(errno) => reply.error(errno),
         });

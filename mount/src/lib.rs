@@ -31,6 +31,8 @@
 mod cache;
 mod chunks;
 mod error;
+#[cfg(test)]
+mod fake;
 mod folder;
 mod fs;
 pub mod inode;

@@ -33,7 +33,7 @@ type Groups = BTreeMap<Key, Group>;
 /// One file with several names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// First path in the order of a walk, names joined by `/`.
+    /// The smallest of its paths by bytes, names joined by `/`: the same on every machine.
     pub(crate) first: Box<[u8]>,
     pub(crate) names: u32,
 }
@@ -93,11 +93,12 @@ fn walk_below(
             below.push((entry.name.clone(), *directory));
         }
         if let Some(key) = key_of(entry) {
-            let group = groups.entry(key).or_insert_with(|| {
-                let mut first = path.clone();
-                push_name(&mut first, &entry.name);
-                Group { first: first.into(), names: 0 }
-            });
+            let mut own = path.clone();
+            push_name(&mut own, &entry.name);
+            let group = groups.entry(key).or_insert_with(|| Group { first: own.as_slice().into(), names: 0 });
+            if *own < *group.first {
+                group.first = own.into();
+            }
             group.names = group.names.saturating_add(1);
         }
         Ok(true)

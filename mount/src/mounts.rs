@@ -128,10 +128,11 @@ pub fn our_mount(dir: &Path) -> Result<Mount, MountPointError> {
     }
 }
 
-/// Whether the server of the mount at this folder is gone.
+/// Whether the server of the mount at this folder is gone. The question is one that the kernel never answers from what
+/// it remembers.
 #[must_use]
 pub fn is_dead(dir: &Path) -> bool {
-    matches!(rustix::fs::stat(dir), Err(Errno::NOTCONN | Errno::CONNABORTED))
+    matches!(rustix::fs::statfs(dir), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Takes the topmost mount at a folder away; `lazy` leaves it to those who use it until they are done.
@@ -219,11 +220,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MountPointError {
-    /// There is no FUSE.
-    #[error(
-        "/dev/fuse cannot be used: load it with `modprobe fuse`, or start the container with `--device /dev/fuse \
-         --cap-add SYS_ADMIN`; `forebay fetch` needs none of this"
-    )]
+    /// There is no FUSE, or not for this user.
+    #[error("/dev/fuse cannot be used{}", device_way_out(source))]
     Device {
         /// What the system says.
         source: io::Error,
@@ -301,6 +299,18 @@ pub enum MountPointError {
     /// The kernel's list of mounts cannot be read.
     #[error("/proc/self/mountinfo cannot be read")]
     Table(#[source] io::Error),
+}
+
+fn device_way_out(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            " by this user; its usual mode is 666 (`chmod 666 /dev/fuse`), or mount as root, or use `forebay fetch`"
+        }
+        _ => {
+            "; load it with `modprobe fuse`, or start the container with `--device /dev/fuse --cap-add SYS_ADMIN`, or \
+             use `forebay fetch`"
+        }
+    }
 }
 
 impl Classify for MountPointError {

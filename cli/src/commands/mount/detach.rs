@@ -95,8 +95,8 @@ fn spawn(context: &Context<'_>, args: &MountArgs, dir: &Path, log: &Path) -> Res
     command.env("FOREBAY_TENANT", &values.tenant).env("FOREBAY_JOB", &values.job);
     command.env("FOREBAY_OFFLINE", values.offline.to_string()).env("FOREBAY_MEMORY", &values.memory);
     command.env("FOREBAY_THREADS", values.threads.to_string());
-    // Buffers of a chunk or more go back to the system when they are freed, whichever thread freed them.
-    command.env("MALLOC_ARENA_MAX", "2").env("MALLOC_MMAP_THRESHOLD_", "131072");
+    // One heap for each of many threads would keep what it once had: a third more memory, and nothing gets faster.
+    command.env("MALLOC_ARENA_MAX", "2");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
     command.spawn().map_err(|error| failed(&program.display().to_string(), &error))
 }
