@@ -433,6 +433,11 @@ fn a_push_beside_a_mount_goes_on() {
     sandbox.write("S/file", rnd(1, 1_000_000));
     sandbox.run(["push", "S", "r"]).ok();
     let mounted = Mounted::new(&sandbox, "r", "M", &[]);
+    // Whoever holds the lock of the index is the only one who can write it.
+    let open = fs::read_dir(format!("/proc/{}/fd", mounted.pid())).unwrap();
+    let files: Vec<_> = open.filter_map(|item| fs::read_link(item.ok()?.path()).ok()).collect();
+    assert!(files.iter().any(|path| path.starts_with(sandbox.cache_dir())), "{files:?}");
+    assert!(!files.iter().any(|path| path.ends_with("LOCK")), "{files:?}");
     sandbox.write("S/file", rnd(2, 1_000_000));
     sandbox.run(["push", "S", "r"]).ok();
     sandbox.run(["fetch", "r", "D"]).ok();

@@ -69,9 +69,9 @@ struct Opened {
 
 /// Finds a version and what it is read from. The only place that knows that this is the repository.
 fn open(context: &Context<'_>, version: &str) -> Result<Opened, Failure> {
-    let mut repository = context.repository()?;
+    let repository = context.repository()?;
     let (name, version) = resolve(&repository, version)?;
-    let reader = repository.reader()?;
+    let reader = repository.into_reader()?;
     let snapshot = reader.snapshot(version.snapshot)?;
     let name = format!("{name}@{}", version.sequence);
     Ok(Opened { name, id: version.snapshot, snapshot, source: Arc::new(reader) })
