@@ -18,6 +18,11 @@ use crate::source::Source;
 /// Plain bytes asked for at once: long enough for few requests, short enough that the first of them come soon.
 const BATCH_BYTES: u64 = 4 << 20;
 
+/// Plain bytes of a chunk.
+type Bytes = Box<[u8]>;
+/// Takes chunks as they come.
+type Take<'t> = dyn FnMut(ChunkId, &Arc<Bytes>) + 't;
+
 thread_local! {
     /// Reads that span chunks are put together here.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -27,14 +32,14 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Chunks {
     source: Arc<dyn Source>,
-    data: Cache<ChunkId, Box<[u8]>>,
+    data: Cache<ChunkId, Bytes>,
     lists: Cache<ChunkId, ListNode>,
 }
 
 /// What is asked of the source together, in order.
 #[derive(Default)]
 struct Batch<'c> {
-    tickets: Vec<Ticket<'c, ChunkId, Box<[u8]>>>,
+    tickets: Vec<Ticket<'c, ChunkId, Bytes>>,
     pieces: Vec<Piece>,
     bytes: u64,
 }
@@ -76,16 +81,18 @@ impl Chunks {
 
     /// Reads what is not here yet and nobody else reads, as far as there is room. What fails is left to whoever wants
     /// it.
-    pub(crate) fn read_ahead(&self, layout: &Layout, range: &Range<u64>) -> Result<(), TreeError> {
+    pub(crate) fn read_ahead(&self, wanted: &[(&Layout, Range<u64>)]) -> Result<(), TreeError> {
         let mut batch = Batch::default();
-        for part in self.parts(layout, range, Access::Load)? {
-            let Part::Chunk(_, chunk) = part else { continue };
-            match self.data.claim(chunk.id, chunk.len.into(), Room::Ahead) {
-                Claim::Mine(ticket) => batch.push(ticket, chunk),
-                Claim::Ready(_) | Claim::Theirs(_) | Claim::Full => {}
-            }
-            if batch.bytes >= BATCH_BYTES {
-                self.load(std::mem::take(&mut batch), &mut |_, _| {})?;
+        for (layout, range) in wanted {
+            for part in self.parts(layout, range, Access::Load)? {
+                let Part::Chunk(_, chunk) = part else { continue };
+                match self.data.claim(chunk.id, chunk.len.into(), Room::Ahead) {
+                    Claim::Mine(ticket) => batch.push(ticket, chunk),
+                    Claim::Ready(_) | Claim::Theirs(_) | Claim::Full => {}
+                }
+                if batch.bytes >= BATCH_BYTES {
+                    self.load(std::mem::take(&mut batch), &mut |_, _| {})?;
+                }
             }
         }
         self.load(batch, &mut |_, _| {})
@@ -119,7 +126,7 @@ impl Chunks {
         })
     }
 
-    fn one(&self, chunk: ChunkRef, access: Access) -> Result<Arc<Box<[u8]>>, TreeError> {
+    fn one(&self, chunk: ChunkRef, access: Access) -> Result<Arc<Bytes>, TreeError> {
         if access == Access::Cached {
             return self.data.peek(chunk.id).ok_or(TreeError::NotCached).and_then(|bytes| checked(bytes, chunk));
         }
@@ -156,7 +163,7 @@ impl Chunks {
     ) -> Result<(), TreeError> {
         let mut end = range.start;
         let mut batch = Batch::default();
-        let mut later: Vec<(u64, ChunkRef, Option<Flight<Box<[u8]>>>)> = Vec::new();
+        let mut later: Vec<Later> = Vec::new();
         for part in parts {
             let (start, len) = match part {
                 Part::Inline(start, bytes) => {
@@ -169,10 +176,12 @@ impl Chunks {
                         Claim::Ready(bytes) => copy(*start, &checked(bytes, *chunk)?, range, buffer),
                         Claim::Mine(ticket) => {
                             batch.push(ticket, *chunk);
-                            later.push((*start, *chunk, None));
+                            later.push(Later { start: *start, chunk: *chunk, flight: None });
                         }
-                        Claim::Theirs(flight) => later.push((*start, *chunk, Some(flight))),
-                        Claim::Full => later.push((*start, *chunk, None)),
+                        Claim::Theirs(flight) => {
+                            later.push(Later { start: *start, chunk: *chunk, flight: Some(flight) })
+                        }
+                        Claim::Full => later.push(Later { start: *start, chunk: *chunk, flight: None }),
                     }
                     (*start, u64::from(chunk.len))
                 }
@@ -181,9 +190,9 @@ impl Chunks {
             end = start + len;
         }
         fill_zeros(end..range.end, range, buffer);
-        let mut loaded: Vec<(ChunkId, Arc<Box<[u8]>>)> = Vec::with_capacity(batch.pieces.len());
+        let mut loaded: Vec<(ChunkId, Arc<Bytes>)> = Vec::with_capacity(batch.pieces.len());
         self.load(batch, &mut |id, bytes| loaded.push((id, Arc::clone(bytes))))?;
-        for (start, chunk, flight) in later {
+        for Later { start, chunk, flight } in later {
             let own = loaded.iter().find(|(id, _)| *id == chunk.id).map(|(_, bytes)| Arc::clone(bytes));
             let theirs = own.map(Ok).or_else(|| self.data.wait(chunk.id, &flight?));
             let bytes = match theirs {
@@ -195,7 +204,7 @@ impl Chunks {
         Ok(())
     }
 
-    fn claim(&self, chunk: ChunkRef, access: Access, room: Room) -> Result<Claim<'_, ChunkId, Box<[u8]>>, TreeError> {
+    fn claim(&self, chunk: ChunkRef, access: Access, room: Room) -> Result<Claim<'_, ChunkId, Bytes>, TreeError> {
         match access {
             Access::Cached => self.data.peek(chunk.id).map(Claim::Ready).ok_or(TreeError::NotCached),
             Access::Load => Ok(self.data.claim(chunk.id, chunk.len.into(), room)),
@@ -204,7 +213,7 @@ impl Chunks {
 
     /// Reads a batch and hands out what came. If a piece is damaged, the others are read on their own, so that each
     /// read fails only for what it asked for; the first error is returned.
-    fn load(&self, mut batch: Batch<'_>, take: &mut dyn FnMut(ChunkId, &Arc<Box<[u8]>>)) -> Result<(), TreeError> {
+    fn load(&self, mut batch: Batch<'_>, take: &mut Take<'_>) -> Result<(), TreeError> {
         if batch.pieces.is_empty() {
             return Ok(());
         }
@@ -225,18 +234,14 @@ impl Chunks {
             let mut single = Batch::default();
             let chunk = ChunkRef { id: ticket.key(), len };
             single.push(ticket, chunk);
-            let result = self.load(single, take);
-            first = first.or(result.err());
+            if let Err(error) = self.load(single, take) {
+                first.get_or_insert(error);
+            }
         }
         first.map_or(Ok(()), Err)
     }
 
-    fn load_pieces(
-        &self,
-        pieces: Vec<Piece>,
-        batch: &mut Batch<'_>,
-        take: &mut dyn FnMut(ChunkId, &Arc<Box<[u8]>>),
-    ) -> Result<(), ReadError> {
+    fn load_pieces(&self, pieces: Vec<Piece>, batch: &mut Batch<'_>, take: &mut Take<'_>) -> Result<(), ReadError> {
         let tickets = &mut batch.tickets;
         self.source.data(pieces, &mut |piece, bytes| {
             if let Some(at) = tickets.iter().position(|ticket| ticket.key() == piece.id) {
@@ -247,17 +252,24 @@ impl Chunks {
 }
 
 impl<'c> Batch<'c> {
-    fn push(&mut self, ticket: Ticket<'c, ChunkId, Box<[u8]>>, chunk: ChunkRef) {
+    fn push(&mut self, ticket: Ticket<'c, ChunkId, Bytes>, chunk: ChunkRef) {
         self.tickets.push(ticket);
         self.pieces.push(Piece { id: chunk.id, len: chunk.len, slot: 0, offset: self.bytes });
         self.bytes += u64::from(chunk.len);
     }
 }
 
+/// A chunk of a read that is not here yet, with its offset in the file and whoever else reads it.
+struct Later {
+    start: u64,
+    chunk: ChunkRef,
+    flight: Option<Flight<Bytes>>,
+}
+
 /// Bytes of a read that needs one piece only.
 enum Held<'l> {
     Inline(&'l [u8]),
-    Chunk(Arc<Box<[u8]>>),
+    Chunk(Arc<Bytes>),
 }
 
 impl Held<'_> {
@@ -270,7 +282,7 @@ impl Held<'_> {
 }
 
 /// A chunk that another file has under another length cannot be both: the id decides, and this file is damaged.
-fn checked(bytes: Arc<Box<[u8]>>, chunk: ChunkRef) -> Result<Arc<Box<[u8]>>, TreeError> {
+fn checked(bytes: Arc<Bytes>, chunk: ChunkRef) -> Result<Arc<Bytes>, TreeError> {
     if bytes.len() as u64 == u64::from(chunk.len) {
         return Ok(bytes);
     }

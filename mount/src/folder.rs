@@ -47,6 +47,7 @@ struct Part {
 /// Entries that lie beside each other.
 #[derive(Debug)]
 pub(crate) struct Leaf {
+    node: ChunkId,
     totals: Totals,
     entries: Vec<Entry>,
 }
@@ -61,6 +62,22 @@ pub(crate) struct EntryRef {
 impl EntryRef {
     pub(crate) fn get(&self) -> &Entry {
         &self.leaf.entries[self.index]
+    }
+
+    /// The entries beside it, and which of them it is.
+    pub(crate) fn place(&self) -> (&Arc<Leaf>, usize) {
+        (&self.leaf, self.index)
+    }
+}
+
+impl Leaf {
+    /// The node it was read from.
+    pub(crate) fn node(&self) -> ChunkId {
+        self.node
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
     }
 }
 
@@ -130,7 +147,7 @@ impl Folders {
             Access::Cached => self.leaves.peek(part.node).ok_or(TreeError::NotCached)?,
             Access::Load => self.leaves.get_or_load(part.node, Leaf::weight, || {
                 match self.source.tree(part.node, part.totals)? {
-                    TreeNode::Leaf(entries) => Ok(Leaf { totals: part.totals, entries }),
+                    TreeNode::Leaf(entries) => Ok(Leaf { node: part.node, totals: part.totals, entries }),
                     TreeNode::Inner(_) => Err(damaged()),
                 }
             })?,
@@ -161,7 +178,7 @@ impl Folders {
             match self.source.tree(part.node, part.totals)? {
                 TreeNode::Leaf(entries) if leaf_depth.is_none() => {
                     leaf_depth = Some(depth);
-                    let leaf = Leaf { totals: part.totals, entries };
+                    let leaf = Leaf { node: part.node, totals: part.totals, entries };
                     let weight = leaf.weight();
                     self.leaves.insert(part.node, leaf, weight);
                     parts.push(part);

@@ -39,6 +39,7 @@ pub mod inode;
 mod layout;
 mod links;
 mod mounts;
+mod neighbours;
 mod pool;
 mod read_ahead;
 mod server;

@@ -36,8 +36,8 @@ impl Mount {
     /// [`MountPointError::Table`] if the kernel's list cannot be read.
     pub fn at(dir: &Path) -> Result<Option<Self>, MountPointError> {
         let table = fs::read("/proc/self/mountinfo").map_err(MountPointError::Table)?;
-        let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
-        Ok(mounts.filter(|mount| mount.dir == dir).last())
+        let mut newest_first = table.rsplit(|byte| *byte == b'\n').filter_map(parse);
+        Ok(newest_first.find(|mount| mount.dir == dir))
     }
 
     /// The source of a mount of ours.

@@ -11,10 +11,11 @@ use forebay_format::{Directory, Entry, EntryKind, FileEntry, Snapshot, Timestamp
 use crate::cache::Cache;
 use crate::chunks::Chunks;
 use crate::error::TreeError;
-use crate::folder::{Access, EntryRef, Folders, Place};
+use crate::folder::{Access, EntryRef, Folders, Leaf, Place};
 use crate::inode::{Ino, InodeTable};
 use crate::layout::Layout;
 use crate::links::{Group, Links};
+use crate::neighbours::Neighbours;
 use crate::read_ahead::Streams;
 use crate::source::Source;
 
@@ -40,6 +41,7 @@ pub struct Tree {
     links: Links,
     files: Cache<Ino, File>,
     chunks: Chunks,
+    neighbours: Mutex<Neighbours>,
     read_ahead_bytes: u64,
 }
 
@@ -94,14 +96,22 @@ struct File {
     path: Vec<u8>,
     layout: Layout,
     streams: Mutex<Streams>,
+    /// Files beside it that are to be read ahead once this one has been read.
+    neighbours: Mutex<Option<ReadAhead>>,
 }
 
 /// Work that nobody waits for: bytes that will probably be wanted.
 #[derive(Debug)]
-pub struct ReadAhead {
-    file: Arc<File>,
-    range: Range<u64>,
+pub struct ReadAhead(Ahead);
+
+#[derive(Debug)]
+enum Ahead {
+    Range(Arc<File>, Range<u64>),
+    Files(Arc<Leaf>, Range<usize>),
 }
+
+/// Files of up to this many bytes are read ahead whole; a larger one has a reader of its own soon.
+const SMALL_BYTES: u64 = 1 << 20;
 
 enum Node {
     Root,
@@ -120,6 +130,7 @@ impl Tree {
             links: Links::new(),
             files: Cache::new(share),
             chunks: Chunks::new(source, options.data_bytes, share),
+            neighbours: Mutex::default(),
             read_ahead_bytes: options.read_ahead_bytes.min(options.data_bytes / 4),
         }
     }
@@ -236,13 +247,12 @@ impl Tree {
         let file = self.file(ino, access)?;
         let size = file.layout.size();
         let range = offset.min(size)..offset.saturating_add(len).min(size);
-        if range.is_empty() {
-            take(&[]);
-            return Ok(None);
-        }
         self.chunks.read(&file.layout, &range, access, take)?;
         if self.read_ahead_bytes == 0 {
             return Ok(None);
+        }
+        if let Some(neighbours) = file.neighbours.lock().take() {
+            return Ok(Some(neighbours));
         }
         let (ahead, in_order) = {
             let mut streams = file.streams.lock();
@@ -252,19 +262,31 @@ impl Tree {
         if in_order {
             self.chunks.use_up(&file.layout, &range);
         }
-        Ok(ahead.map(|range| ReadAhead { file, range }))
+        Ok(ahead.map(|range| ReadAhead(Ahead::Range(file, range))))
     }
 
     /// Reads ahead.
     pub fn read_ahead(&self, work: &ReadAhead) {
-        if let Err(error) = self.chunks.read_ahead(&work.file.layout, &work.range) {
+        let result = match &work.0 {
+            Ahead::Range(file, range) => self.chunks.read_ahead(&[(&file.layout, range.clone())]),
+            Ahead::Files(leaf, entries) => {
+                let files = leaf.entries()[entries.clone()].iter().filter_map(small_file);
+                let layouts: Vec<Layout> = files.map(Layout::of).collect();
+                let wanted: Vec<_> = layouts.iter().map(|layout| (layout, 0..layout.size())).collect();
+                self.chunks.read_ahead(&wanted)
+            }
+        };
+        if let Err(error) = result {
             tracing::debug!(%error, "nothing was read ahead; whoever wants it will hear why");
         }
     }
 
     /// Takes note that nobody will do this work.
     pub fn give_up(&self, work: &ReadAhead) {
-        work.file.streams.lock().not_asked(&work.range);
+        match &work.0 {
+            Ahead::Range(file, range) => file.streams.lock().not_asked(range),
+            Ahead::Files(leaf, entries) => self.neighbours.lock().not_asked(leaf.node(), entries),
+        }
     }
 
     /// First offset at or behind `offset` with data, or without; `None` if there is none.
@@ -326,9 +348,19 @@ impl Tree {
             EntryKind::Dir(_) => return Err(TreeError::IsFolder),
             EntryKind::Symlink(_) => return Err(TreeError::WrongKind),
         };
-        let file = File { path: self.path(ino), layout, streams: Mutex::default() };
+        let neighbours = Mutex::new(self.neighbours_of(&entry));
+        let file = File { path: self.path(ino), layout, streams: Mutex::default(), neighbours };
         let weight = (size_of::<File>() + file.path.len()) as u64 + file.layout.weight();
         Ok(self.files.insert(ino, file, weight))
+    }
+
+    /// What to read ahead when this file is wanted for the first time.
+    fn neighbours_of(&self, entry: &EntryRef) -> Option<ReadAhead> {
+        small_file(entry.get())?;
+        let (leaf, at) = entry.place();
+        let size = |at: usize| leaf.entries().get(at).map(|entry| small_file(entry).map_or(0, |file| file.size));
+        let entries = self.neighbours.lock().on_want(leaf.node(), at, self.read_ahead_bytes, size)?;
+        Some(ReadAhead(Ahead::Files(Arc::clone(leaf), entries)))
     }
 
     fn group(&self, entry: &Entry, access: Access) -> Result<Option<Group>, TreeError> {
@@ -376,6 +408,14 @@ fn attributes(ino: Ino, entry: &Entry, group: Option<&Group>) -> Attributes {
     };
     let nlink = group.map_or(1, |group| group.names);
     Attributes { ino, kind: kind_of(entry), size, data_bytes, mode: entry.mode, mtime: entry.mtime, nlink }
+}
+
+/// A file that is read ahead together with others.
+fn small_file(entry: &Entry) -> Option<&FileEntry> {
+    match &entry.kind {
+        EntryKind::File(file) if file.size <= SMALL_BYTES => Some(file),
+        _ => None,
+    }
 }
 
 fn data_bytes(file: &FileEntry) -> u64 {

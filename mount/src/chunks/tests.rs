@@ -114,7 +114,7 @@ fn reading_ahead_past_a_damaged_chunk_brings_the_others() {
     let (fake, chunks) = chunks(fake, 2 << 20);
     let layout = Layout::of(&file);
     fake.damaged.lock().push(bad);
-    assert!(chunks.read_ahead(&layout, &(0..file.size)).is_err());
+    assert!(chunks.read_ahead(&[(&layout, 0..file.size)]).is_err());
     assert_eq!(read(&chunks, &layout, 0..512 * KIB, Access::Cached).unwrap(), bytes[..512 << 10]);
     assert!(matches!(read(&chunks, &layout, 0..file.size, Access::Cached), Err(TreeError::NotCached)));
     assert!(chunks.bytes().1 == 0, "nothing is being read any more");

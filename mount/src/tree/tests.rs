@@ -253,6 +253,34 @@ fn reading_in_order_asks_for_what_comes_next() {
 }
 
 #[test]
+fn walking_through_small_files_reads_their_neighbours_ahead() {
+    let mut fake = Fake::default();
+    let mut entries = Vec::new();
+    for number in 0..50_u8 {
+        let bytes = vec![number; 5000];
+        let refs = vec![ChunkRef { id: ChunkId::of(&bytes), len: 5000 }];
+        let digest = FileDigest::of(&bytes);
+        let file = FileEntry { size: 5000, digest, content: Content::Chunks(refs), holes: None, hard_link: None };
+        fake.chunks.insert(ChunkId::of(&bytes), bytes);
+        entries.push(entry(&format!("{number:02}"), EntryKind::File(file)));
+    }
+    let root = store(&mut fake, TreeNode::Leaf(entries));
+    let (fake, tree) = tree_of(fake, root);
+    for number in 0..50_u8 {
+        let file = look_up(&tree, Ino::ROOT, &format!("{number:02}"));
+        let mut got = Vec::new();
+        let ahead = tree.read(file.ino, 0, 1 << 17, Access::Load, |bytes| got = bytes.to_vec()).unwrap();
+        assert_eq!(got, vec![number; 5000]);
+        if let Some(ahead) = ahead {
+            tree.read_ahead(&ahead);
+        }
+    }
+    assert_eq!(fake.pieces.load(Ordering::Relaxed), 50);
+    // The root's node, the first two files, and the rest together.
+    assert_eq!(fake.requests.load(Ordering::Relaxed), 1 + 2 + 1);
+}
+
+#[test]
 fn cookies_are_never_those_of_the_dots() {
     assert_eq!(place_of(0), Place::default());
     assert_eq!(place_of(DOT_DOT), Place::default());
