@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use forebay_tests::{
-    Class, Mounted, Sandbox, Seeded, assert_tree_equal, bytes_of, files_below, is_root, mount_sources, rnd, set_mtime,
-    skipped, tree_of, wait_until, write_rnd_file,
+    Class, Mounted, S3Server, Sandbox, Seeded, assert_tree_equal, bytes_of, files_below, is_root, mount_sources, rnd,
+    set_mtime, skipped, tree_of, wait_until, write_rnd_file,
 };
 use rustix::process::Signal;
 
@@ -250,6 +250,46 @@ fn holes_are_found_by_seeking() {
     assert_eq!(past, Err(rustix::io::Errno::NXIO));
     drop(file);
     mounted.umount();
+}
+
+#[test]
+fn readers_that_wait_for_a_slow_origin_hold_up_nobody_else() {
+    if no_mounts() {
+        return;
+    }
+    let server = S3Server::start();
+    let sandbox = Sandbox::with_s3(&server, "repo");
+    for number in 0..40 {
+        sandbox.write(format!("S/{number}"), rnd(number, 300_000));
+    }
+    sandbox.run(["push", "S", "r"]).ok();
+    let mounted = Mounted::new(&sandbox, "r", "M", &["--read-ahead", "0"]);
+    assert_eq!(fs::read_dir(mounted.dir()).unwrap().count(), 40);
+    assert!(bytes_of(mounted.path("0")) == rnd(0, 300_000));
+    server.set_download_rate(Some(50_000));
+    thread::scope(|scope| {
+        // More than there are threads of any kind in the server, each for longer than the names below may take.
+        let readers: Vec<_> = (1..40)
+            .map(|number| {
+                let path = mounted.path(number.to_string());
+                scope.spawn(move || bytes_of(path) == rnd(number, 300_000))
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(500));
+        let (told, heard) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            let absent = (0..100).filter(|number| fs::metadata(mounted.path(format!("absent{number}"))).is_err());
+            let absent = absent.count();
+            let read = bytes_of(mounted.path("0")) == rnd(0, 300_000);
+            told.send((absent, read)).expect("the test waits");
+            mounted
+        });
+        assert_eq!(heard.recv_timeout(Duration::from_secs(3)), Ok((100, true)));
+        server.set_download_rate(None);
+        for reader in readers {
+            assert!(reader.join().unwrap());
+        }
+    });
 }
 
 #[test]
