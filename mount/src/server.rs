@@ -33,7 +33,7 @@ pub struct ServerOptions {
     pub allow_other: bool,
 }
 
-/// A mounted tree. Dropped, it is not unmounted: call [`Server::stop`].
+/// A mounted tree. Dropped, it goes on: [`Server::unmount`] takes it away, and [`Server::join`] waits for its end.
 #[derive(Debug)]
 pub struct Server {
     dir: PathBuf,

@@ -275,8 +275,8 @@ fn readers_that_wait_for_a_slow_origin_hold_up_nobody_else() {
                 scope.spawn(move || bytes_of(path) == rnd(number, 300_000))
             })
             .collect();
-        thread::sleep(Duration::from_millis(500));
         let (told, heard) = std::sync::mpsc::channel();
+        assert!(heard.recv_timeout(Duration::from_millis(500)).is_err(), "time for all of them to be waiting");
         scope.spawn(move || {
             let absent = (0..100).filter(|number| fs::metadata(mounted.path(format!("absent{number}"))).is_err());
             let absent = absent.count();
