@@ -15,7 +15,7 @@ use forebay_transfer::client::{Client, PeerError};
 use forebay_transfer::source::{Order, ask_all, fetch};
 use forebay_transfer::{Answer, NodeId, Service};
 use forebay_transfer_proto::request::Reservation;
-use forebay_transfer_proto::{Claim, From, Reply, Request, Signed, Trouble};
+use forebay_transfer_proto::{Claim, From, Reply, Request, SchedulerConfig, Signed, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -215,6 +215,7 @@ impl Edge {
                 reservation: asked.reservation,
                 verify: true,
                 to: self.shared.place.clone(),
+                scheduling: SchedulerConfig::default(),
             };
             let class = asked.claim.class.parse().unwrap_or(Class::Standard);
             // On its own: it goes on for the others if the client that started it goes away.

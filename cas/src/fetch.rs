@@ -22,9 +22,10 @@ use crate::pattern::PatternError;
 use crate::pieces::PieceReader;
 use crate::progress::Progress;
 use crate::repository::{ChunkReader, ReadError};
-use crate::source::Traffic;
+use crate::source::{Traffic, Want};
 use crate::sync::Mutex;
 use crate::task;
+use crate::tree::for_each_chunk;
 
 /// What to fetch and how.
 #[derive(Debug, Clone)]
@@ -151,6 +152,9 @@ pub fn fetch(
     if !options.offline {
         place.make_folders(&plan)?;
     }
+    if reader.source().bills() && !options.offline {
+        reserve(reader, &plan, &place)?;
+    }
     let missing = Mutex::new(Vec::new());
     let work = |worker: &mut Worker<'_>, next: &Mutex<std::ops::Range<usize>>| -> Result<(), FetchError> {
         loop {
@@ -190,6 +194,25 @@ pub fn fetch(
         local_bytes: counts.local_bytes.load(Ordering::Relaxed),
         deleted,
     })
+}
+
+/// Sets aside what is going to be paid: the chunks of all files that are not there with their length. What files that are
+/// there turn out to lack is paid as it comes.
+fn reserve(reader: &ChunkReader, plan: &Plan, place: &Place) -> Result<(), FetchError> {
+    let mut wants = std::collections::BTreeSet::new();
+    let mut last = place::LastFolder::default();
+    for file in plan.files.iter().filter(|file| file.same_as.is_none()) {
+        let len = place.stat(&file.path, &mut last).ok().and_then(|stat| u64::try_from(stat.st_size).ok());
+        if len == Some(file.entry.size) {
+            continue;
+        }
+        for_each_chunk::<FetchError>(reader, &file.entry, |chunk| {
+            wants.insert(Want { id: chunk.id, len: chunk.len });
+            Ok(())
+        })?;
+    }
+    let wants: Vec<Want> = wants.into_iter().collect();
+    Ok(reader.source().reserve(&wants)?)
 }
 
 /// Runs the same work in several threads over one range of unit numbers; the first real error wins.

@@ -147,6 +147,24 @@ impl LocalIndex {
         index
     }
 
+    /// Gives up writing, so that other processes can: for one that only reads, and for long. What is in the index stays
+    /// readable.
+    #[must_use]
+    pub fn beside(self) -> Self {
+        if self.mode != OpenMode::Writer {
+            return self;
+        }
+        let (folder, wiped) = (self.folder.clone(), self.wiped.clone());
+        drop(self);
+        match open_reader(&folder) {
+            Ok(db) => Self { db: Some(db), mode: OpenMode::Reader, wiped, ..Self::in_memory(&folder) },
+            Err(error) => {
+                tracing::debug!(%error, "the index cache cannot be read beside others");
+                Self::open(&folder)
+            }
+        }
+    }
+
     /// An index that keeps everything in memory.
     #[must_use]
     pub fn in_memory(folder: &Path) -> Self {
@@ -497,6 +515,8 @@ fn open_writer(folder: &Path) -> Result<DB, rocksdb::Error> {
 /// Opens beside the writing process. RocksDB keeps a reader's own log in a folder of its own.
 fn open_reader(folder: &Path) -> Result<DB, rocksdb::Error> {
     let own = folder.with_extension("readers").join(std::process::id().to_string());
+    // RocksDB makes the last folder only; without it, it says so better than this would.
+    let _it_will_tell = std::fs::create_dir_all(&own);
     let mut options = options();
     // A reader has to keep all files open: the writer may delete them.
     options.set_max_open_files(-1);

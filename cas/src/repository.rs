@@ -266,6 +266,21 @@ impl Repository {
         Ok(ChunkReader::new(Arc::new(source), index))
     }
 
+    /// As [`Self::reader`], for a process that goes on for long: others can write the index meanwhile. The repository can
+    /// only be read from here on.
+    ///
+    /// # Errors
+    /// As [`Self::index`].
+    pub fn into_reader(mut self) -> Result<ChunkReader, ReadError> {
+        let index = self.index()?;
+        self.index = None;
+        let index = Arc::try_unwrap(index).map_or_else(|shared| shared, |own| Arc::new(own.beside()));
+        // Whoever wrote in between may have emptied it.
+        self.load_segments(&index)?;
+        let source = OriginSource::new(Arc::clone(&self.origin), Arc::clone(&index), self.around.runtime.clone());
+        Ok(ChunkReader::new(Arc::new(source), index))
+    }
+
     /// Opens the index. One that holds segments which the log does not have belongs to a history that was taken back, as
     /// when a repository is restored from a copy: its places may lead nowhere, so it is made anew.
     fn open_index(&mut self) -> Result<LocalIndex, ReadError> {

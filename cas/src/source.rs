@@ -78,6 +78,11 @@ pub trait ChunkSource: Debug + Send + Sync {
     /// [`ReadError`] of the first place, if none has it.
     fn chunk(&self, id: ChunkId, kind: FrameKind) -> Result<Vec<u8>, ReadError>;
 
+    /// Whether somebody pays for what is read, so that [`Self::reserve`] is worth the work of listing it.
+    fn bills(&self) -> bool {
+        false
+    }
+
     /// Says what is going to be read, before it is: who pays can refuse it as a whole. A source that bills nobody does
     /// nothing.
     ///

@@ -5,6 +5,8 @@
 )]
 
 pub(crate) mod egress;
+mod mount;
+pub(crate) mod node;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::mount::{MountArgs, UmountArgs};
 use crate::failure::{Failure, USAGE_EXIT};
 use crate::output::Output;
 
@@ -38,6 +41,18 @@ pub(crate) struct GlobalArgs {
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) repo: Option<String>,
 
+    /// Read through this node, NODE_ID@HOST:PORT; may be repeated, in order of preference [env: FOREBAY_NODES]
+    #[arg(long, global = true, value_name = "NODE")]
+    pub(crate) node: Vec<String>,
+
+    /// Read from the repository itself, whatever nodes are set
+    #[arg(long, global = true)]
+    pub(crate) direct: bool,
+
+    /// Secret key of this client or node; made on first use [env: FOREBAY_IDENTITY]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
+
     /// Who pays [env: FOREBAY_TENANT]
     #[arg(long, global = true, value_name = "T")]
     pub(crate) tenant: Option<String>,
@@ -53,6 +68,10 @@ pub(crate) struct GlobalArgs {
     /// Use only what is here already
     #[arg(long, global = true)]
     pub(crate) offline: bool,
+
+    /// Memory that a mount may take in all [env: FOREBAY_MEMORY] [default: 512MiB]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
 
     /// Threads that hash and encode [default: number of cores]
     #[arg(long, global = true, value_name = "N")]
@@ -99,6 +118,10 @@ pub(crate) enum Command {
     Push(PushArgs),
     /// Restore a version into a folder
     Fetch(FetchArgs),
+    /// Show a version as a read-only folder
+    Mount(MountArgs),
+    /// Take a mount away
+    Umount(UmountArgs),
     /// Print a file of a version
     Cat {
         /// NAME[@VERSION]:PATH
@@ -106,6 +129,8 @@ pub(crate) enum Command {
     },
     /// List what is in a version
     Ls(LsArgs),
+    /// Serve as a node: an edge at a site, or the gateway beside the origin
+    Node(node::NodeArgs),
     /// List all names
     Refs,
     /// List the versions of a name
@@ -205,6 +230,8 @@ pub(crate) struct FetchArgs {
     /// Remove from the folder what the version does not have
     #[arg(long)]
     pub(crate) delete: bool,
+    #[command(flatten)]
+    pub(crate) transfer: node::TransferArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -230,6 +257,12 @@ pub(crate) struct VerifyArgs {
 
 fn chunk_profiles() -> clap::builder::PossibleValuesParser {
     forebay_cas::chunker::PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().into()
+}
+
+/// `64KiB`, `1GB`, plain bytes.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let size = text.parse::<bytesize::ByteSize>();
+    size.map(|size| size.as_u64()).map_err(|_error| "write a size such as 64KiB, 1GB or 1000000".to_owned())
 }
 
 fn percentage(text: &str) -> Result<f64, String> {

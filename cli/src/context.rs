@@ -1,6 +1,6 @@
 //! What every command needs: settings, output, a runtime, the repository.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_cas::chunker::PROFILES;
@@ -8,9 +8,10 @@ use forebay_cas::clock::{Clock, SystemClock};
 use forebay_cas::index::LocalIndex;
 use forebay_cas::origin::Origin;
 use forebay_cas::rng::Seed;
+use forebay_cas::task::RuntimeThread;
 use forebay_cas::{Cancel, ErrorClass, Notices, OpenError, Repository, Surroundings, Warning};
 use forebay_format::{RefName, RefVersion, Timestamp, VersionSpec};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
@@ -32,6 +33,8 @@ pub(crate) struct Context<'o> {
     pub(crate) cancel: Cancel,
     runtime: Runtime,
     clock: Arc<SystemClock>,
+    seed: Seed,
+    network: OnceLock<RuntimeThread>,
 }
 
 impl<'o> Context<'o> {
@@ -45,7 +48,15 @@ impl<'o> Context<'o> {
             .map_err(|source| Failure::new(ErrorClass::Failed, format_args!("no threads can be started: {source}")))?;
         let cancel = Cancel::default();
         stop::listen(&runtime, cancel.clone());
-        Ok(Self { settings, output, cancel, runtime, clock: Arc::new(SystemClock::new()) })
+        Ok(Self {
+            settings,
+            output,
+            cancel,
+            runtime,
+            clock: Arc::new(SystemClock::new()),
+            seed: Seed::from_os(),
+            network: OnceLock::new(),
+        })
     }
 
     /// Time since the command was started.
@@ -61,6 +72,31 @@ impl<'o> Context<'o> {
     /// Wall time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
+        Arc::<SystemClock>::clone(&self.clock)
+    }
+
+    /// Runs requests and what blocks on disks.
+    pub(crate) fn runtime(&self) -> &Handle {
+        self.runtime.handle()
+    }
+
+    /// The runtime of connections to nodes; its thread is started by the first call.
+    pub(crate) fn network(&self) -> Result<Handle, Failure> {
+        if let Some(network) = self.network.get() {
+            return Ok(network.handle().clone());
+        }
+        let started = RuntimeThread::start("quic")
+            .map_err(|source| Failure::new(ErrorClass::Failed, format_args!("no threads can be started: {source}")))?;
+        Ok(self.network.get_or_init(|| started).handle().clone())
+    }
+
+    /// Bytes that nobody can guess.
+    pub(crate) fn random<const N: usize>(&self, what: &str) -> [u8; N] {
+        self.seed.stream(what).bytes()
     }
 
     /// Shows progress until it is dropped.
@@ -130,7 +166,7 @@ impl<'o> Context<'o> {
         Surroundings {
             runtime: self.runtime.handle().clone(),
             clock,
-            seed: Seed::from_os(),
+            seed: self.seed.clone(),
             notices,
             cache: self.settings.values.cache_dir.clone(),
             writer: writer(&self.settings),

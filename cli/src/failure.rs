@@ -101,6 +101,22 @@ pub(crate) const fn class_name(class: ErrorClass) -> &'static str {
     }
 }
 
+/// The class of a name in JSON; [`ErrorClass::Failed`] for one that is unknown.
+pub(crate) fn class_named(name: &str) -> ErrorClass {
+    let classes = [
+        ErrorClass::Usage,
+        ErrorClass::NotFound,
+        ErrorClass::Corrupt,
+        ErrorClass::Auth,
+        ErrorClass::Net,
+        ErrorClass::Space,
+        ErrorClass::Conflict,
+        ErrorClass::Partial,
+        ErrorClass::Interrupted,
+    ];
+    classes.into_iter().find(|class| class_name(*class) == name).unwrap_or(ErrorClass::Failed)
+}
+
 /// The only place where exit codes are given (interruptions aside, which depend on the signal).
 const fn exit_code(class: ErrorClass) -> u8 {
     match class {

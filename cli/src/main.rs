@@ -7,8 +7,10 @@ mod args;
 mod commands;
 mod context;
 mod failure;
+mod library;
 mod meter;
 mod output;
+mod pins;
 mod settings;
 mod stdio;
 mod stop;
@@ -65,8 +67,11 @@ fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
         Command::Init(args) => commands::init::run(context, args),
         Command::Push(args) => commands::push::run(context, args),
         Command::Fetch(args) => commands::fetch::run(context, args),
+        Command::Mount(args) => commands::mount::run(context, args),
+        Command::Umount(args) => commands::umount::run(context, args),
         Command::Cat { path } => commands::cat::run(context, path),
         Command::Ls(args) => commands::ls::run(context, args),
+        Command::Node(args) => commands::node::run(context, args),
         Command::Refs => commands::refs::list(context),
         Command::Log { name } => commands::refs::log(context, name),
         Command::Rm { name } => commands::refs::remove(context, name),

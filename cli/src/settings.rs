@@ -8,19 +8,25 @@ use figment::value::{Dict, Map, Value};
 use figment::{Error, Figment, Metadata, Profile, Provider};
 use serde::{Deserialize, Serialize};
 
-use crate::args::GlobalArgs;
+use crate::args::{GlobalArgs, size};
 use crate::failure::Failure;
+use crate::text;
 
 /// Settings that can stand in the environment, as `FOREBAY_` and this word.
-const ENVIRONMENT: [(&str, &str); 7] = [
+const ENVIRONMENT: [(&str, &str); 10] = [
     ("FOREBAY_REPO", "repo"),
     ("FOREBAY_TENANT", "tenant"),
     ("FOREBAY_JOB", "job"),
     ("FOREBAY_CACHE", "cache_dir"),
     ("FOREBAY_OFFLINE", "offline"),
+    ("FOREBAY_MEMORY", "memory"),
+    ("FOREBAY_NODES", "nodes"),
+    ("FOREBAY_IDENTITY", "identity"),
     ("FOREBAY_THREADS", "threads"),
     ("FOREBAY_RATES", "rates"),
 ];
+/// Nothing works with less memory than this.
+const MEMORY_MIN_BYTES: u64 = 32 << 20;
 /// Variables of the stores' own clients.
 const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
@@ -29,10 +35,16 @@ const STORE_PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 #[serde(deny_unknown_fields)]
 pub(crate) struct Values {
     pub(crate) repo: String,
+    /// Comma list.
+    pub(crate) nodes: String,
+    pub(crate) direct: bool,
+    pub(crate) identity: PathBuf,
     pub(crate) tenant: String,
     pub(crate) job: String,
     pub(crate) cache_dir: PathBuf,
     pub(crate) offline: bool,
+    /// As written: `512MiB`.
+    pub(crate) memory: String,
     pub(crate) threads: usize,
     /// Rate card that reports are priced with; empty for none.
     pub(crate) rates: PathBuf,
@@ -44,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) values: Values,
     /// Name, value, source.
     pub(crate) origins: Vec<(String, String, String)>,
+    /// [`Values::memory`] as a number.
+    pub(crate) memory_bytes: u64,
     /// Variables of the stores' clients; never shown.
     pub(crate) store: Vec<(String, String)>,
 }
@@ -58,8 +72,9 @@ pub(crate) fn resolve(args: &GlobalArgs) -> Result<Settings, Failure> {
         return Err(Failure::usage(format_args!("the configuration file {} does not exist", file.display())));
     }
     let file = file.or_else(|| Some(base.as_ref()?.config_dir().join("forebay/config.toml")));
-    let mut figment =
-        Figment::from(Serialized::defaults(defaults(base.as_ref().map(|base| (base.data_dir(), base.cache_dir())))));
+    let mut figment = Figment::from(Serialized::defaults(defaults(
+        base.as_ref().map(|base| (base.data_dir(), base.cache_dir(), base.config_dir())),
+    )));
     if let Some(file) = file.filter(|file| file.is_file()) {
         figment = figment.merge(Toml::file_exact(file));
     }
@@ -68,20 +83,31 @@ pub(crate) fn resolve(args: &GlobalArgs) -> Result<Settings, Failure> {
     if values.threads == 0 {
         return Err(Failure::usage("threads is 0: write at least 1"));
     }
+    let memory_bytes = size(&values.memory)
+        .map_err(|error| Failure::usage(format_args!("memory is {:?}, which is no size: {error}", values.memory)))?;
+    if memory_bytes < MEMORY_MIN_BYTES {
+        let at_least = text::bytes(MEMORY_MIN_BYTES);
+        return Err(Failure::usage(format_args!("memory is {}: write at least {at_least}", values.memory)));
+    }
     let origins = origins(&figment, &values);
     let store = store_variables();
-    Ok(Settings { values, origins, store })
+    Ok(Settings { values, origins, memory_bytes, store })
 }
 
-fn defaults(dirs: Option<(PathBuf, PathBuf)>) -> Values {
+fn defaults(dirs: Option<(PathBuf, PathBuf, PathBuf)>) -> Values {
     // Without a home folder there is no better place that can be made again.
-    let (data, cache) = dirs.unwrap_or_else(|| (PathBuf::from("."), std::env::temp_dir()));
+    let here = || (PathBuf::from("."), std::env::temp_dir(), PathBuf::from("."));
+    let (data, cache, config) = dirs.unwrap_or_else(here);
     Values {
         repo: data.join("forebay/repo").to_string_lossy().into_owned(),
+        nodes: String::new(),
+        direct: false,
+        identity: config.join("forebay/identity.key"),
         tenant: "default".to_owned(),
         job: String::new(),
         cache_dir: cache.join("forebay"),
         offline: false,
+        memory: "512MiB".to_owned(),
         threads: std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
         rates: PathBuf::new(),
     }
@@ -117,10 +143,14 @@ impl Layer {
             }
         };
         set("repo", args.repo.clone().map(Value::from));
+        set("nodes", (!args.node.is_empty()).then(|| Value::from(args.node.join(","))));
+        set("direct", args.direct.then(|| Value::from(true)));
+        set("identity", args.identity.as_deref().map(path_text).transpose()?.map(Value::from));
         set("tenant", args.tenant.clone().map(Value::from));
         set("job", args.job.clone().map(Value::from));
         set("cache_dir", args.cache_dir.as_deref().map(path_text).transpose()?.map(Value::from));
         set("offline", args.offline.then(|| Value::from(true)));
+        set("memory", args.memory.clone().map(Value::from));
         set("threads", args.threads.map(Value::from));
         Ok(Self { name: "flag", values })
     }

@@ -1,15 +1,17 @@
 //! Forebay snapshots as a read-only file system.
 //!
-//! The first part is the numbering of files: what the kernel, `find`, `rsync` and programs that keep file
-//! handles see as the inode number. It has no IO, so that it can be tested without a mount.
-//!
 //! Types to know:
 //!
-//! * [`InodeTable`] gives each path its number and counts the kernel's references to it.
-//! * [`Ino`] is such a number: never 0, never 2^32 - 1.
-//! * [`InodeError`] is a request that a correct kernel does not make.
+//! * [`Tree`] answers what a file system is asked, from a [`Source`] of verified pieces, with bounded memory. It knows
+//!   no kernel and is tested without one.
+//! * [`Server`] mounts a tree through FUSE; [`MountPoint`] and [`our_mount`] look after the folder.
+//! * [`InodeTable`] gives each path its number and counts the kernel's references to it. [`Ino`] is such a number: never
+//!   0, never 2^32 - 1.
 //!
-//! Not here: which names exist in a folder (the manifest says so), file contents, caching, QUIC.
+//! A snapshot never changes, so the kernel may keep names, attributes and bytes for ever. Bytes that cannot be had whole
+//! fail the reads that want them, and nothing else; the next read tries again.
+//!
+//! Not here: how pieces come (origin or nodes), writing, following a name to its next version.
 //!
 //! ```
 //! use forebay_mount::{Ino, InodeTable};
@@ -26,6 +28,28 @@
 //! # Ok::<(), forebay_mount::InodeError>(())
 //! ```
 
+mod cache;
+mod chunks;
+mod error;
+#[cfg(test)]
+mod fake;
+mod folder;
+mod fs;
 pub mod inode;
+mod layout;
+mod links;
+mod mounts;
+mod neighbours;
+mod pool;
+mod read_ahead;
+mod server;
+mod source;
+mod tree;
 
+pub use error::TreeError;
+pub use folder::Access;
 pub use inode::{Ino, InodeError, InodeTable};
+pub use mounts::{Mount, MountPoint, MountPointError, is_dead, our_mount, unmount};
+pub use server::{Server, ServerError, ServerOptions};
+pub use source::Source;
+pub use tree::{Attributes, Listed, NodeKind, ReadAhead, Tree, TreeOptions};

@@ -56,6 +56,8 @@ pub struct Order {
     pub verify: bool,
     /// The place they go to, for the bill.
     pub to: String,
+    /// How many runs at a time, and how patiently.
+    pub scheduling: SchedulerConfig,
 }
 
 /// Fetches chunks from a client's nodes and hands them on as they come, until all are there or lost.
@@ -69,7 +71,7 @@ pub async fn fetch(
     out: mpsc::Sender<Delivered>,
 ) -> Result<(), PeerError> {
     let wanted = order.wants.iter().map(|want| Wanted { id: want.id, len: want.len });
-    let scheduler = Scheduler::new(SchedulerConfig::default(), client.nodes(), wanted);
+    let scheduler = Scheduler::new(order.scheduling, client.nodes(), wanted);
     let (events_in, events) = mpsc::channel(EVENTS_AHEAD);
     let drive = Drive {
         client,
@@ -147,7 +149,7 @@ impl Drive {
                 Action::Abort { run } => {
                     if let Some((source, handle)) = self.aborts.remove(&run) {
                         handle.abort();
-                        let silence = SchedulerConfig::default().stall;
+                        let silence = self.order.scheduling.stall;
                         let node = self.client.name(source);
                         self.error.get_or_insert(PeerError::Silent { node, silence });
                     }
@@ -273,6 +275,7 @@ pub struct NodeSource {
     clock: Arc<dyn Clock>,
     claims: ClaimMaker,
     reservation: Reservation,
+    scheduling: SchedulerConfig,
     is_reserved: AtomicBool,
     site_bytes: AtomicU64,
     gateway_bytes: AtomicU64,
@@ -293,6 +296,7 @@ impl NodeSource {
         clock: Arc<dyn Clock>,
         claims: ClaimMaker,
         reservation: Reservation,
+        scheduling: SchedulerConfig,
     ) -> Self {
         Self {
             client,
@@ -300,6 +304,7 @@ impl NodeSource {
             clock,
             claims,
             reservation,
+            scheduling,
             is_reserved: AtomicBool::new(false),
             site_bytes: AtomicU64::new(0),
             gateway_bytes: AtomicU64::new(0),
@@ -337,6 +342,7 @@ impl NodeSource {
             reservation: self.is_reserved.load(Ordering::Relaxed).then_some(self.reservation),
             verify,
             to: CLIENT.to_owned(),
+            scheduling: self.scheduling,
         };
         let task = self.runtime.spawn(fetch(Arc::clone(&self.client), Arc::clone(&self.clock), order, out));
         while let Some(Delivered { frame, from }) = frames.blocking_recv() {
@@ -379,6 +385,10 @@ impl ChunkSource for NodeSource {
             ControlFlow::Continue(())
         })?;
         plain.ok_or(ReadError::Missing { id, kind })
+    }
+
+    fn bills(&self) -> bool {
+        true
     }
 
     fn reserve(&self, wants: &[Want]) -> Result<(), ReadError> {

@@ -24,10 +24,11 @@ use crate::scan::stamp;
 use crate::sync::Mutex;
 use crate::tree::for_each_chunk;
 
-/// Plain bytes asked for at once by a thread: what may be read and not yet written, and what a kill may lose.
-const BATCH_BYTES: u64 = 4 << 20;
 /// Files up to this length are written whole; longer ones grow in a partial file that a later run can go on with.
 const WHOLE_BYTES: u64 = 4 << 20;
+/// The same for a file that grows in place: its chunks are written as they come, so that a long list only keeps a distant
+/// source busy.
+const LARGE_BATCH_BYTES: u64 = 32 << 20;
 const READ_BYTES: usize = 1 << 20;
 
 /// Memory a thread uses again and again.
@@ -201,7 +202,7 @@ impl Worker<'_> {
             }
             batch_bytes += u64::from(piece.len);
             batch.push(piece);
-            if batch_bytes >= BATCH_BYTES {
+            if batch_bytes >= LARGE_BATCH_BYTES {
                 batch_bytes = 0;
                 self.write_batch(file, &growing.file, std::mem::take(&mut batch))?;
             }

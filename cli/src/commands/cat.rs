@@ -8,9 +8,11 @@ use forebay_cas::tree::{Found, find};
 use forebay_cas::{ErrorClass, ReadError};
 use forebay_format::EntryKind;
 
+use crate::args::node::TransferArgs;
 use crate::commands::ls::split_path;
-use crate::context::{Context, resolve};
+use crate::context::Context;
 use crate::failure::Failure;
+use crate::library;
 use crate::text;
 
 pub(crate) fn run(context: &Context<'_>, path: &OsStr) -> Result<(), Failure> {
@@ -21,9 +23,8 @@ pub(crate) fn run(context: &Context<'_>, path: &OsStr) -> Result<(), Failure> {
     if context.output.is_json() {
         return Err(Failure::usage("cat prints the bytes of a file, which --json has no place for; leave --json out"));
     }
-    let mut repository = context.repository()?;
-    let (_, version) = resolve(&repository, &version)?;
-    let reader = repository.reader()?;
+    let version = library::open(context, &version, &TransferArgs::default(), false)?;
+    let reader = version.reader;
     let snapshot = reader.snapshot(version.snapshot)?;
     let shown = text::name(&path);
     let file = match find(&reader, &snapshot.root, &path)? {

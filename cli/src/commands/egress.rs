@@ -5,6 +5,7 @@ mod card;
 mod report;
 mod table;
 
+pub(crate) use self::card::read as read_card;
 use crate::args::egress::{BudgetCommand, EgressCommand, RatesCommand};
 use crate::context::Context;
 use crate::failure::Failure;

@@ -1,16 +1,17 @@
 //! `forebay fetch`
 
 use forebay_cas::fetch::{FetchError, FetchOptions, FetchReport, fetch};
+use forebay_cas::source::Traffic;
 use serde_json::{Value, json};
 
 use crate::args::FetchArgs;
-use crate::context::{Context, resolve};
+use crate::context::Context;
 use crate::failure::Failure;
+use crate::library;
 use crate::text;
 
 pub(crate) fn run(context: &Context<'_>, args: &FetchArgs) -> Result<(), Failure> {
-    let mut repository = context.repository()?;
-    let (_, version) = resolve(&repository, &args.version)?;
+    let opened = library::open(context, &args.version, &args.transfer, false)?;
     let options = FetchOptions {
         dest: args.dest.clone(),
         include: args.include.clone(),
@@ -20,8 +21,7 @@ pub(crate) fn run(context: &Context<'_>, args: &FetchArgs) -> Result<(), Failure
         threads: context.settings.values.threads,
     };
     let meter = context.meter("fetch");
-    let reader = repository.reader()?;
-    let result = fetch(&reader, context.clock(), version.snapshot, &options, meter.progress(), &context.cancel);
+    let result = fetch(&opened.reader, context.clock(), opened.snapshot, &options, meter.progress(), &context.cancel);
     drop(meter);
     let report = result.map_err(explain)?;
     show(context, args, &report)
@@ -31,13 +31,13 @@ fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport) -> Result
     let seconds = context.elapsed().as_secs_f64();
     let traffic = &report.traffic;
     context.output.line(&format!(
-        "{}: {}, {}; {} written ({}), {} from the origin, {seconds:.1} s",
+        "{}: {}, {}; {} written ({}), {}, {seconds:.1} s",
         text::name(args.dest.as_os_str().as_encoded_bytes()),
         text::count(report.totals.files, "file"),
         text::bytes(report.totals.bytes),
         text::count(report.files_written, "file"),
         text::bytes(report.bytes_written),
-        text::bytes(report.payload_bytes),
+        from(traffic),
     ))?;
     context.output.result(json!({
         "snapshot": report.snapshot.to_hex(),
@@ -56,6 +56,22 @@ fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport) -> Result
         "seconds": seconds,
     }))?;
     context.output.flush()
+}
+
+/// Where bytes came from, in words.
+fn from(traffic: &Traffic) -> String {
+    let parts = [
+        (traffic.cache_bytes, "cache"),
+        (traffic.site_bytes, "site"),
+        (traffic.gateway_bytes, "gateway"),
+        (traffic.origin_bytes, "origin"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(bytes, _)| *bytes > 0)
+        .map(|(bytes, place)| format!("{} from the {place}", text::bytes(*bytes)))
+        .collect();
+    if parts.is_empty() { "nothing moved".to_owned() } else { parts.join(", ") }
 }
 
 fn explain(error: FetchError) -> Failure {

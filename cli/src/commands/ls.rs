@@ -9,16 +9,17 @@ use forebay_format::{Directory, Entry, EntryKind};
 use serde_json::{Value, json};
 
 use crate::args::LsArgs;
-use crate::context::{Context, resolve};
+use crate::args::node::TransferArgs;
+use crate::context::Context;
 use crate::failure::Failure;
+use crate::library;
 use crate::text;
 
 pub(crate) fn run(context: &Context<'_>, args: &LsArgs) -> Result<(), Failure> {
     let (version, path) = split_path(&args.path)?;
     let path = path.unwrap_or_default();
-    let mut repository = context.repository()?;
-    let (_, version) = resolve(&repository, &version)?;
-    let reader = repository.reader()?;
+    let version = library::open(context, &version, &TransferArgs::default(), false)?;
+    let reader = version.reader;
     let snapshot = reader.snapshot(version.snapshot)?;
     let mut lister = Lister { context, long: args.long, listed: 0 };
     let directory = match find(&reader, &snapshot.root, &path)? {

@@ -42,7 +42,7 @@ pub(super) fn check(context: &Context<'_>, file: &Path) -> Result<(), Failure> {
 }
 
 /// Reads and checks a rate card.
-pub(super) fn read(file: &Path) -> Result<RateCard, Failure> {
+pub(crate) fn read(file: &Path) -> Result<RateCard, Failure> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).map_err(|source| {
         let class = if source.kind() == std::io::ErrorKind::InvalidData { ErrorClass::Usage } else { source.class() };

@@ -1,0 +1,118 @@
+//! `forebay node`
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_cache_node::{Bill, Duty, Edge, Gateway, Node, NodeConfig, Role, Store};
+use forebay_cas::budgets::Budgets;
+use forebay_cas::ledger::LedgerWriter;
+use forebay_cas::task::RuntimeThread;
+use forebay_cas::{ErrorClass, Notices, Warning, clock};
+use forebay_policy::Class;
+use forebay_policy::EvictionConfig;
+use forebay_policy::eviction::Share;
+use forebay_transfer::client::Client;
+use forebay_transfer::{Identity, NodeAddr, NodeId};
+use serde_json::json;
+
+use super::egress::read_card;
+use crate::args::node::NodeArgs;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::library::identity;
+
+/// How often a node looks whether it should stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(context: &Context<'_>, args: &NodeArgs) -> Result<(), Failure> {
+    let identity = identity(context)?;
+    let network = RuntimeThread::start("quic")
+        .map_err(|source| Failure::new(ErrorClass::Failed, format_args!("no threads can be started: {source}")))?;
+    let duty = match args.role {
+        Role::Edge => edge(context, args, &identity)?,
+        Role::Gateway => gateway(context, args, &identity)?,
+    };
+    let config = NodeConfig {
+        listen: args.listen,
+        http: args.http,
+        site: args.site.clone(),
+        region: args.region.clone(),
+        provider: args.provider.clone(),
+    };
+    let runtime = context.runtime();
+    let node = Node::start(&identity, config, duty, network, runtime, context.shared_clock())?;
+    let (listen, http) = (node.listen.to_string(), node.http.to_string());
+    let id = identity.node_id().to_string();
+    context.output.line(&format!("{} {id}@{listen}, http://{http}", args.role))?;
+    context.output.item("ready", json!({ "node_id": id, "listen": listen, "http": http, "role": args.role.name() }))?;
+    context.output.flush()?;
+    while !context.cancel.is_cancelled() {
+        runtime.block_on(clock::sleep(LOOK_EVERY));
+    }
+    node.stop(runtime);
+    Err(Failure::new(ErrorClass::Interrupted, "stopped; the cache is kept"))
+}
+
+fn edge(context: &Context<'_>, args: &NodeArgs, identity: &Identity) -> Result<Duty, Failure> {
+    if args.upstream.is_empty() {
+        return Err(Failure::usage("an edge needs a gateway: name it with --upstream NODE_ID@HOST:PORT"));
+    }
+    let upstream = args
+        .upstream
+        .iter()
+        .map(|text| text.parse::<NodeAddr>())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Failure::usage)?;
+    let mut eviction = EvictionConfig::with_capacity(args.capacity.as_u64());
+    // Half of the room is safe for what jobs stand still without.
+    eviction.floors.insert(Class::Critical, Share::PerMille(500));
+    let store = Arc::new(Store::open(&context.settings.values.cache_dir.join("edge"), &eviction)?);
+    let client = Client::new(identity.clone(), upstream);
+    let place = args.site.as_ref().map_or_else(|| "site".to_owned(), |site| format!("site:{site}"));
+    let edge = Edge::new(Arc::clone(&store), client, context.shared_clock(), context.runtime().clone(), place);
+    Ok(Duty::Edge(edge, store))
+}
+
+fn gateway(context: &Context<'_>, args: &NodeArgs, identity: &Identity) -> Result<Duty, Failure> {
+    let repository = context.repository()?;
+    repository.prepare_to_write()?;
+    let (origin, id) = (Arc::clone(repository.origin()), repository.config().id);
+    let holder = identity.node_id().to_string();
+    let budgets = Budgets::open(Arc::clone(&origin), id, holder, context.surroundings())?;
+    let node = forebay_format::NodeKey::from_bytes(*identity.node_id().as_bytes());
+    let ledger = LedgerWriter::open(origin, id, node, context.surroundings())?;
+    let rates = args.rates.clone().unwrap_or_else(|| context.settings.values.rates.clone());
+    let rates = Some(rates).filter(|file| !file.as_os_str().is_empty()).map(|file| read_card(&file)).transpose()?;
+    let bill = Bill::new(ledger, budgets, rates, context.shared_clock());
+    let clients = args.clients.as_deref().map(read_clients).transpose()?;
+    if clients.is_none() {
+        let message = "every key may read and bill any tenant; --clients FILE names those that may".to_owned();
+        context.output.warn(Warning { kind: "open-access", message, path: None });
+    }
+    let runtime = context.runtime().clone();
+    Ok(Duty::Gateway(Gateway::new(identity.clone(), repository, bill, clients, context.shared_clock(), runtime)?))
+}
+
+/// Reads lines of a public key and a tenant.
+fn read_clients(file: &Path) -> Result<BTreeMap<NodeId, String>, Failure> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::new(ErrorClass::Usage, format_args!("{shown} cannot be read: {error}")))?;
+    let mut clients = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let wrong = |what: String| Failure::usage(format_args!("{shown}, line {}: {what}", number + 1));
+        let (key, tenant) =
+            line.split_once(char::is_whitespace).ok_or_else(|| wrong("write a public key and a tenant".to_owned()))?;
+        let key = NodeId::from_public_line(key).or_else(|_| key.parse()).map_err(|error| wrong(error.to_string()))?;
+        if clients.insert(key, tenant.trim().to_owned()).is_some() {
+            return Err(wrong(format!("the key {key} stands twice")));
+        }
+    }
+    Ok(clients)
+}

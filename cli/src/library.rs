@@ -1,0 +1,137 @@
+//! Versions and their chunks, from the repository or through nodes.
+
+use std::sync::Arc;
+
+use forebay_cas::index::LocalIndex;
+use forebay_cas::{ChunkReader, ErrorClass, Notices, Warning};
+use forebay_format::{RefName, SnapshotId, VersionSpec};
+use forebay_transfer::authority::{seconds, signer};
+use forebay_transfer::client::Client;
+use forebay_transfer::source::ask_all;
+use forebay_transfer::{ClaimMaker, Identity, IdentityError, NodeAddr, NodeSource};
+use forebay_transfer_proto::request::Reservation;
+use forebay_transfer_proto::{Claim, Purpose, Reply, Request, SchedulerConfig, Statement};
+
+use crate::args::node::TransferArgs;
+use crate::context::{Context, resolve};
+use crate::failure::Failure;
+use crate::pins::{Pins, Seeing};
+
+/// Delay of a path that is not known yet, to size windows with.
+const ROUND_TRIP: std::time::Duration = std::time::Duration::from_millis(1);
+/// Clocks may differ by so much.
+const SKEW_SECONDS: u64 = 60;
+
+/// A version that can be read.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) name: RefName,
+    pub(crate) sequence: u64,
+    pub(crate) snapshot: SnapshotId,
+    pub(crate) reader: ChunkReader,
+}
+
+/// Opens `NAME[@VERSION]`: through nodes where there are any, else from the repository. A process that goes on for long
+/// does not keep others from writing the index.
+pub(crate) fn open(context: &Context<'_>, text: &str, how: &TransferArgs, long: bool) -> Result<Opened, Failure> {
+    let nodes = nodes(context)?;
+    if nodes.is_empty() {
+        let mut repository = context.repository()?;
+        let (name, version) = resolve(&repository, text)?;
+        let reader = if long { repository.into_reader()? } else { repository.reader()? };
+        return Ok(Opened { name, sequence: version.sequence, snapshot: version.snapshot, reader });
+    }
+    let (name, _) = VersionSpec::parse(text).map_err(Failure::usage)?;
+    let version = text.split_once('@').map_or("", |(_, version)| version);
+    let first = nodes[0].clone();
+    let identity = identity(context)?;
+    let client = Arc::new(Client::new(identity.clone(), nodes));
+    let claim = Claim {
+        repository: None,
+        tenant: context.settings.values.tenant.clone(),
+        job: context.settings.values.job.clone(),
+        dataset: name.to_string(),
+        class: how.class.to_string(),
+        tier: how.tier.to_string(),
+        not_after: 0,
+    };
+    claim.check().map_err(Failure::usage)?;
+    let claims = ClaimMaker::new(identity.clone(), context.shared_clock(), claim.clone());
+    let request =
+        Request::Resolve { claim: claims.signed(), name: name.clone(), version: version.to_owned(), step: false };
+    let network = context.network()?;
+    let reply = network.block_on(ask_all(&client, &request))?;
+    let statement = believe(context, &first, &name, reply)?;
+    let claims =
+        ClaimMaker::new(identity, context.shared_clock(), Claim { repository: Some(statement.repository), ..claim });
+    let folder = LocalIndex::folder_of(&context.settings.values.cache_dir, statement.repository);
+    let index = Arc::new(if long { LocalIndex::in_memory(&folder) } else { LocalIndex::open(&folder) });
+    let profile = how.tier.profile(ROUND_TRIP, context.settings.memory_bytes / 4);
+    let scheduling = SchedulerConfig { runs_in_flight_max: profile.runs_in_flight, ..SchedulerConfig::default() };
+    let reservation = Reservation(context.random("reservation"));
+    let source = NodeSource::new(client, network, context.shared_clock(), claims, reservation, scheduling);
+    let reader = ChunkReader::new(Arc::new(source), index);
+    Ok(Opened { name, sequence: statement.sequence, snapshot: statement.snapshot, reader })
+}
+
+/// The nodes to read through.
+fn nodes(context: &Context<'_>) -> Result<Vec<NodeAddr>, Failure> {
+    let values = &context.settings.values;
+    if values.direct { Ok(Vec::new()) } else { NodeAddr::parse_list(&values.nodes).map_err(Failure::usage) }
+}
+
+/// Believes what a gateway says about a ref, if it is the one that spoke before, and does not go back.
+fn believe(context: &Context<'_>, node: &NodeAddr, name: &RefName, reply: Reply) -> Result<Statement, Failure> {
+    let auth = |message: String| Failure::new(ErrorClass::Auth, message);
+    let Reply::Resolved(signed) = reply else {
+        return Err(Failure::new(
+            ErrorClass::Corrupt,
+            format_args!("node {node} gives another answer than was asked for"),
+        ));
+    };
+    let gateway = signer(&signed, Purpose::Statement)
+        .map_err(|error| auth(format!("what node {node} says about {name} is not signed by its gateway: {error}")))?;
+    let statement = Statement::decode(&signed.body).map_err(|error| auth(error.to_string()))?;
+    if statement.name != *name {
+        return Err(auth(format!("node {node} was asked about {name} and answers about {}", statement.name)));
+    }
+    if statement.not_after + SKEW_SECONDS < seconds(context.clock()) {
+        return Err(auth(format!("what node {node} says about {name} is out of date: it does not ask its gateway")));
+    }
+    let mut pins = Pins::open(&context.settings.values.identity)?;
+    if pins.check(node.id, gateway, &statement)? == Seeing::New {
+        let message = format!("the gateway {gateway} is believed from now on, as node {} names it", node.id);
+        context.output.warn(Warning { kind: "unpinned-gateway", message, path: None });
+    }
+    Ok(statement)
+}
+
+/// The key of this client or node, made on first use.
+pub(crate) fn identity(context: &Context<'_>) -> Result<Identity, Failure> {
+    let path = &context.settings.values.identity;
+    match Identity::load(path) {
+        Err(IdentityError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+        other => return other.map_err(|error| failure(&error)),
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            Failure::new(ErrorClass::Space, format_args!("the folder {} cannot be made: {error}", folder.display()))
+        })?;
+    }
+    let made = Identity::from_random(context.random("identity"));
+    match made.write_new(path) {
+        Ok(_) => Ok(made),
+        // Another process made it just now.
+        Err(IdentityError::Exists { .. }) => Identity::load(path).map_err(|error| failure(&error)),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+fn failure(error: &IdentityError) -> Failure {
+    let class = match error {
+        IdentityError::Write { .. } => ErrorClass::Space,
+        IdentityError::Exposed { .. } | IdentityError::NotASecret { .. } => ErrorClass::Auth,
+        _ => ErrorClass::Failed,
+    };
+    Failure::new(class, forebay_cas::chain(error))
+}
