@@ -18,7 +18,7 @@ use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{Claim, From, Reply, Request, SchedulerConfig, Signed, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::counters;
 use crate::gate::{Gate, Refusal};
@@ -26,6 +26,8 @@ use crate::store::Store;
 
 /// Frames read ahead of the network.
 const FRAMES_AHEAD: usize = 4;
+/// Requests that read at a time: what bounds memory and threads, whatever clients ask for.
+const READS_MAX: usize = 16;
 /// Who waits for somebody else's fetch waits no longer; the fetch itself has closer deadlines.
 const FLIGHT: Duration = Duration::from_secs(60);
 
@@ -47,6 +49,7 @@ struct Shared {
     gate: Gate,
     place: String,
     flights: Mutex<BTreeMap<ChunkId, watch::Receiver<Landed>>>,
+    reads: Semaphore,
 }
 
 impl fmt::Debug for Edge {
@@ -70,8 +73,8 @@ impl Edge {
     #[must_use]
     pub fn new(store: Arc<Store>, upstream: Client, clock: Arc<dyn Clock>, blocking: Handle, place: String) -> Self {
         let gate = Gate::new(Arc::clone(&clock), None, None);
-        let (upstream, flights) = (Arc::new(upstream), Mutex::default());
-        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, place, flights }) }
+        let (upstream, flights, reads) = (Arc::new(upstream), Mutex::default(), Semaphore::new(READS_MAX));
+        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, place, flights, reads }) }
     }
 
     async fn answer(self, peer: NodeId, request: Request, answer: Answer) {
@@ -157,6 +160,7 @@ impl Edge {
 
     /// Sends what is in the cache; returns what is not, or `None` if nobody listens any more.
     async fn send_hits(&self, asked: &Asked, answer: &mut Answer) -> Option<Vec<ChunkId>> {
+        let _turn = self.shared.reads.acquire().await.ok()?;
         let (out, mut frames) = mpsc::channel::<Frame>(FRAMES_AHEAD);
         let (store, ids, kind, fresh) = (Arc::clone(&self.shared.store), asked.ids.clone(), asked.kind, asked.fresh);
         let reading = self.shared.blocking.spawn_blocking(move || {

@@ -21,7 +21,7 @@ use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{Claim, From, Purpose, Reply, Request, Signed, Statement, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::bill::Bill;
 use crate::counters;
@@ -29,6 +29,8 @@ use crate::gate::{Gate, Refusal};
 
 /// Frames read ahead of the network.
 const FRAMES_AHEAD: usize = 4;
+/// Requests that read at a time: what bounds memory and threads, whatever clients ask for.
+const READS_MAX: usize = 16;
 /// How long a statement about a ref is fresh.
 const STATEMENT_SECONDS: u64 = 300;
 
@@ -48,6 +50,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     blocking: Handle,
     wire_spread: AtomicU64,
+    reads: Semaphore,
 }
 
 impl fmt::Debug for Gateway {
@@ -90,7 +93,9 @@ impl Gateway {
         let reader = repository.reader()?;
         let gate = Gate::new(Arc::clone(&clock), Some(repository_id), clients);
         let (repository, wire_spread) = (Mutex::new(repository), AtomicU64::new(0));
-        let shared = Shared { identity, repository_id, repository, reader, gate, bill, clock, blocking, wire_spread };
+        let reads = Semaphore::new(READS_MAX);
+        let shared =
+            Shared { identity, repository_id, repository, reader, gate, bill, clock, blocking, wire_spread, reads };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -211,6 +216,7 @@ impl Gateway {
     }
 
     async fn want(&self, asked: Asked, mut answer: Answer) {
+        let Ok(_turn) = self.shared.reads.acquire().await else { return };
         let (out, mut outgoing) = mpsc::channel(FRAMES_AHEAD);
         let gateway = self.clone();
         let (claim, to) = (Arc::clone(&asked.claim), asked.to.clone());

@@ -22,8 +22,9 @@ use crate::stop;
 
 /// Threads that wait for requests; the work itself has its own.
 const REQUEST_THREADS: usize = 2;
-/// Threads for the file system of a folder origin.
-const FILE_THREADS: usize = 4;
+/// Threads for what blocks on files, started when they are needed. A node reads for 16 requests at a time, and each of them
+/// waits for the origin's own calls.
+const FILE_THREADS: usize = 64;
 
 /// One run of the command.
 #[derive(Debug)]
