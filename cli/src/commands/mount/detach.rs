@@ -92,6 +92,10 @@ fn spawn(context: &Context<'_>, args: &MountArgs, dir: &Path, log: &Path) -> Res
     command.arg("--read-ahead").arg(args.read_ahead.to_string());
     command.args(args.allow_other.then_some("--allow-other"));
     command.env("FOREBAY_REPO", &values.repo).env("FOREBAY_CACHE", cache);
+    // The server stands in the root folder, so its paths must not depend on where it was started.
+    let identity = std::path::absolute(&values.identity).map_err(|error| failed("the identity", &error))?;
+    let nodes = if values.direct { "" } else { &values.nodes };
+    command.env("FOREBAY_NODES", nodes).env("FOREBAY_IDENTITY", identity);
     command.env("FOREBAY_TENANT", &values.tenant).env("FOREBAY_JOB", &values.job);
     command.env("FOREBAY_OFFLINE", values.offline.to_string()).env("FOREBAY_MEMORY", &values.memory);
     command.env("FOREBAY_THREADS", values.threads.to_string());
