@@ -57,7 +57,7 @@ pub struct PushOptions {
     pub step: Option<u64>,
     /// The version this one was made from; the newest of the ref if it is not known.
     pub parent: Option<SnapshotId>,
-    /// Signs the version.
+    /// Signs the version, if it is the checkpoint of a step.
     pub signer: Option<Arc<dyn Signer>>,
     /// Labels of the snapshot.
     pub labels: BTreeMap<String, String>,
@@ -138,7 +138,7 @@ pub enum PushError {
         /// What was found.
         found: Option<SnapshotId>,
     },
-    /// A checkpoint or a signed version without a file in it.
+    /// A checkpoint without a file in it.
     #[error("there are no files in {}: a checkpoint without files is neither stored nor signed", path.display())]
     NoFiles {
         /// The first path.
@@ -286,7 +286,7 @@ fn list(
     let scan_options = ScanOptions { exclude: &options.exclude, own_folders: &own_folders };
     let notices = Arc::clone(&repository.around.notices);
     let scan = scan(&options.paths, &scan_options, progress, notices.as_ref(), cancel)?;
-    if scan.files.is_empty() && (options.step.is_some() || options.signer.is_some()) {
+    if scan.files.is_empty() && options.step.is_some() {
         return Err(PushError::NoFiles { path: options.paths.first().cloned().unwrap_or_default() });
     }
     Ok(scan)

@@ -4,6 +4,9 @@
     reason = "these comments are help texts, where brackets mean what may be left out"
 )]
 
+pub(crate) mod checkpoint;
+pub(crate) mod key;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -129,6 +132,16 @@ pub(crate) enum Command {
     Du {
         /// NAME; all if left out
         name: Option<String>,
+    },
+    /// Checkpoints of training runs
+    Checkpoint {
+        #[command(subcommand)]
+        command: checkpoint::CheckpointCommand,
+    },
+    /// Keys that sign, and which are trusted
+    Key {
+        #[command(subcommand)]
+        command: key::KeyCommand,
     },
     /// Settings
     Config {

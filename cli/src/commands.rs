@@ -2,11 +2,13 @@
 
 pub(crate) mod about;
 pub(crate) mod cat;
+pub(crate) mod checkpoint;
 pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod fetch;
 pub(crate) mod init;
+pub(crate) mod key;
 pub(crate) mod ls;
 pub(crate) mod push;
 pub(crate) mod refs;

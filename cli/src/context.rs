@@ -53,6 +53,11 @@ impl<'o> Context<'o> {
         self.clock.elapsed()
     }
 
+    /// The clock that the command measures with.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.clock.as_ref()
+    }
+
     /// Shows progress until it is dropped.
     pub(crate) fn meter(&self, what: &'static str) -> Meter {
         Meter::start(self.output, self.runtime.handle(), what)

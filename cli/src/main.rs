@@ -13,6 +13,7 @@ mod settings;
 mod stdio;
 mod stop;
 mod text;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -73,6 +74,8 @@ fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
         Command::Diff { old, new } => commands::diff::run(context, old, new),
         Command::Verify(args) => commands::verify::run(context, args),
         Command::Du { name } => commands::du::run(context, name.as_deref()),
+        Command::Checkpoint { command } => commands::checkpoint::run(context, command),
+        Command::Key { command } => commands::key::run(context, command),
         Command::Config { show: args::ConfigCommand::Show } => commands::config::show(context),
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
     }

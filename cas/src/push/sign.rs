@@ -1,4 +1,4 @@
-//! The signature over a version, made for one place in a ref.
+//! The signature over a checkpoint, made for one place in a ref.
 
 use std::fmt::Debug;
 
@@ -15,8 +15,8 @@ pub struct Unsigned<'u> {
     pub repository: RepositoryId,
     /// The ref.
     pub name: &'u RefName,
-    /// The training step, of a checkpoint.
-    pub step: Option<u64>,
+    /// The training step.
+    pub step: u64,
     /// The number the ref will have.
     pub sequence: u64,
     /// The version the ref is at.
@@ -27,7 +27,7 @@ pub struct Unsigned<'u> {
     pub totals: Totals,
 }
 
-/// Signs versions. Called again with another sequence when another writer was faster.
+/// Signs checkpoints. Called again with another sequence when another writer was faster.
 pub trait Signer: Debug + Send + Sync {
     /// The bytes of a signature envelope.
     fn sign(&self, version: &Unsigned<'_>) -> Vec<u8>;
@@ -55,12 +55,12 @@ pub(super) fn sign(
     snapshot: SnapshotId,
     totals: Totals,
 ) -> Result<Option<Vouched>, PushError> {
-    let Some(signer) = &options.signer else { return Ok(None) };
+    let (Some(signer), Some(step)) = (&options.signer, options.step) else { return Ok(None) };
     let state = repository.state();
     let sequence = state.next_sequence(&options.name);
     let previous = state.newest(&options.name).map(|version| version.snapshot);
-    let (name, step) = (&options.name, options.step);
-    let unsigned = Unsigned { repository: state.repository, name, step, sequence, previous, snapshot, totals };
+    let (repository_id, name) = (state.repository, &options.name);
+    let unsigned = Unsigned { repository: repository_id, name, step, sequence, previous, snapshot, totals };
     let bytes = signer.sign(&unsigned);
     let envelope = ChunkId::of(&bytes);
     let mut sink = store.manifest_sink();

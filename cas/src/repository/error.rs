@@ -223,6 +223,22 @@ pub enum ReadError {
     Origin(#[from] OriginError),
 }
 
+impl ReadError {
+    /// The chunk it is about.
+    #[must_use]
+    pub const fn chunk(&self) -> Option<ChunkId> {
+        match self {
+            Self::Missing { id, .. }
+            | Self::Pack { id, .. }
+            | Self::Frame { id, .. }
+            | Self::Kind { id, .. }
+            | Self::Content { id, .. } => Some(*id),
+            Self::Codec(source) => Some(source.chunk()),
+            _ => None,
+        }
+    }
+}
+
 impl Classify for ReadError {
     fn class(&self) -> ErrorClass {
         match self {

@@ -57,7 +57,7 @@ fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport, is_folder
     context.output.flush()
 }
 
-fn explain(error: FetchError) -> Failure {
+pub(super) fn explain(error: FetchError) -> Failure {
     let fields = match &error {
         FetchError::Offline { missing_files, missing_bytes, .. } => {
             json!({ "missing_files": missing_files, "missing_bytes": missing_bytes })
