@@ -6,7 +6,9 @@ papers and standards write them, slowly, with the standard library alone.
     scripts/check_vectors.py --whole    the cut points of all 4 MB
 """
 
+import base64
 import hashlib
+import json
 import struct
 import sys
 from pathlib import Path
@@ -147,6 +149,16 @@ def opened(data, magic):
     return data[8:-32]
 
 
+def check_envelope(data):
+    envelope = json.loads(data)
+    need(sorted(envelope) == list(envelope) == ["payload", "payloadType", "signatures"], "members")
+    need(json.dumps(envelope, separators=(",", ":")).encode() == data, "one line, nothing between")
+    payload = base64.b64decode(envelope["payload"], validate=True)
+    need(json.loads(payload)["_type"] == "https://in-toto.io/Statement/v1", "payload")
+    lens = [len(base64.b64decode(one["sig"], validate=True)) for one in envelope["signatures"]]
+    need(lens == [64, 70] and [one.get("keyid") for one in envelope["signatures"]] == ["66301bbf", None], "signatures")
+
+
 def check_config(data):
     fields = cbor(opened(data, b"FBYCONF0"))
     need(sorted(fields) == list(range(7)) and fields[0] == fields[3] == fields[4] == fields[5] == 0, "fields")
@@ -167,6 +179,7 @@ def check_record(data):
     names = [change[0] for change in record[8]]
     need(names == sorted(set(names)), "order of refs")
     need(all(2 in change or 3 in change for change in record[8]), "a change of nothing")
+    need(all(3 in change or 6 not in change for change in record[8]), "a step of nothing")
 
 
 def check_state(data):
@@ -177,6 +190,8 @@ def check_state(data):
     need(names == sorted(set(names)), "order of refs")
     for ref in state[4]:
         need(not ref[2] or ref[2][-1][0] == ref[1], "number of a ref")
+        steps = [version[7] for version in ref[2] if 7 in version]
+        need(len(steps) == len(set(steps)), "a step twice")
 
 
 def check_money(money):
@@ -289,9 +304,10 @@ def check_snapshot(data):
     check_chunker(snapshot[3])
 
 
-CHECKS = {"budget": check_budget, "budgetstate": check_budgetstate, "config": check_config, "footer": check_footer,
-          "frame": check_header, "ledger": check_ledger, "list": check_list, "record": check_record,
-          "segment": check_segment, "snapshot": check_snapshot, "state": check_state, "tree": check_tree}
+CHECKS = {"budget": check_budget, "budgetstate": check_budgetstate, "config": check_config, "envelope":
+          check_envelope, "footer": check_footer, "frame": check_header, "ledger": check_ledger, "list": check_list,
+          "record": check_record, "segment": check_segment, "snapshot": check_snapshot, "state": check_state, "tree":
+          check_tree}
 
 
 def load(name):

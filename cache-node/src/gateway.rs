@@ -12,7 +12,7 @@ use forebay_cas::source::{Frame, Want};
 use forebay_cas::sync::Mutex;
 use forebay_cas::{ChunkReader, Classify, ErrorClass, ReadError, Repository, ResolveError, chain};
 use forebay_format::{
-    ChunkId, Codec, FRAME_HEADER_LEN, FrameHeader, FrameKind, RefName, RepositoryId, StoredId, VersionSpec,
+    ChunkId, Codec, FRAME_HEADER_LEN, FrameHeader, FrameKind, RefName, RepositoryId, StepSpec, StoredId, VersionSpec,
 };
 use forebay_policy::Usage;
 use forebay_transfer::authority::{seconds, sign};
@@ -165,16 +165,18 @@ impl Gateway {
 
     fn resolve(&self, name: &RefName, version: &str, step: bool) -> Result<Reply, Refusal> {
         let usage = |error: &dyn std::error::Error| (Trouble::Usage, error.to_string());
-        if step {
-            return Err((Trouble::Usage, "this gateway does not know steps".to_owned()));
-        }
-        let spec = match version {
-            "" => VersionSpec::Newest,
-            text => VersionSpec::parse(&format!("{name}@{text}")).map_err(|error| usage(&error))?.1,
-        };
         let mut repository = self.shared.repository.lock();
         repository.refresh().map_err(|error| refusal(&error))?;
-        let found = repository.resolve(name, &spec).map_err(|error| resolve_refusal(&error))?;
+        let found = if step {
+            let (_, spec) = StepSpec::parse(&format!("{name}@{version}")).map_err(|error| usage(&error))?;
+            repository.resolve_step(name, spec)
+        } else if version.is_empty() {
+            repository.resolve(name, &VersionSpec::Newest)
+        } else {
+            let (_, spec) = VersionSpec::parse(&format!("{name}@{version}")).map_err(|error| usage(&error))?;
+            repository.resolve(name, &spec)
+        };
+        let found = found.map_err(|error| resolve_refusal(&error))?;
         // Its segments are known from here on.
         repository.index().map_err(|error| refusal(&error))?;
         let newest_sequence = repository.state().newest(name).map_or(found.sequence, |newest| newest.sequence);
@@ -185,7 +187,7 @@ impl Gateway {
             snapshot: found.snapshot,
             parent: found.parent,
             envelope: found.envelope,
-            step: None,
+            step: found.step,
             newest_sequence,
             log_sequence: repository.state().sequence,
             time: found.time,

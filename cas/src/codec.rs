@@ -52,6 +52,16 @@ pub enum CodecError {
     },
 }
 
+impl CodecError {
+    /// The chunk it is about.
+    #[must_use]
+    pub const fn chunk(&self) -> ChunkId {
+        match self {
+            Self::Stored { id } | Self::Decode { id, .. } | Self::Id { id } | Self::RoundTrip { id } => *id,
+        }
+    }
+}
+
 impl Classify for CodecError {
     fn class(&self) -> ErrorClass {
         match self {

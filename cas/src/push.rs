@@ -1,6 +1,9 @@
-//! Storing a folder as a new version of a ref.
+//! Storing a folder as a new version of a ref, which may be the checkpoint of a training step.
 
+mod commit;
 mod content;
+mod equal;
+mod sign;
 mod store;
 
 use std::collections::BTreeMap;
@@ -9,19 +12,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_format::{
-    Directory, Entry, EntryKind, FileEntry, FrameKind, LogRecord, LogState, RefChange, RefName, Snapshot, SnapshotId,
+    ChunkId, Directory, Entry, EntryKind, FileEntry, FrameKind, LogState, RefName, RefVersion, Snapshot, SnapshotId,
 };
 
 use self::content::{FileOutcome, Worker};
-use self::store::Store;
+pub use self::sign::{Signer, Unsigned};
+use self::store::{Store, Storing};
 use crate::cancel::Cancel;
 use crate::class::{Classify, ErrorClass};
 use crate::codec::CodecError;
 use crate::index::{IndexError, LocalIndex, StatRecord};
 use crate::log::LogError;
-use crate::packer::{PackError, Stored};
+use crate::packer::PackError;
 use crate::progress::{Progress, Warning};
-use crate::repository::{OpenError, ReadError, Repository, empty_record};
+use crate::repository::{OpenError, ReadError, Repository};
 use crate::scan::{Scan, ScanDir, ScanError, ScanKind, ScanOptions, scan};
 use crate::sync::Mutex;
 use crate::task;
@@ -42,12 +46,19 @@ pub enum Expect {
 /// What to push and how.
 #[derive(Debug, Clone)]
 pub struct PushOptions {
-    /// Folder or file.
-    pub path: PathBuf,
+    /// A folder or file, or several that are stored beside each other by their last names.
+    pub paths: Vec<PathBuf>,
     /// Ref to move.
     pub name: RefName,
     /// Refuse if the ref is anything else.
     pub expect: Option<Expect>,
+    /// The training step that this is the checkpoint of. A ref has each step once: an equal one is there already, an
+    /// unequal one is refused.
+    pub step: Option<u64>,
+    /// The version this one was made from; the newest of the ref if it is not known.
+    pub parent: Option<SnapshotId>,
+    /// Signs the version, if it is the checkpoint of a step.
+    pub signer: Option<Arc<dyn Signer>>,
     /// Labels of the snapshot.
     pub labels: BTreeMap<String, String>,
     /// Patterns in the manner of `.gitignore`.
@@ -67,8 +78,10 @@ pub struct PushReport {
     pub snapshot: SnapshotId,
     /// Its sequence in the ref. In a dry run the one it would get.
     pub sequence: u64,
-    /// The version before.
+    /// The version it was made from.
     pub parent: Option<SnapshotId>,
+    /// The chunk with its signature.
+    pub envelope: Option<ChunkId>,
     /// Whether the log got a record: not for an equal version, not in a dry run.
     pub committed: bool,
     /// What the folder holds.
@@ -125,6 +138,27 @@ pub enum PushError {
         /// What was found.
         found: Option<SnapshotId>,
     },
+    /// A checkpoint without a file in it.
+    #[error("there are no files in {}: a checkpoint without files is neither stored nor signed", path.display())]
+    NoFiles {
+        /// The first path.
+        path: PathBuf,
+    },
+    /// The ref has another checkpoint of this step.
+    #[error(
+        "{name}@{step} is there already and is not equal: it is {found}, this would be {new}; \
+         a step is never written over, save under another run or step"
+    )]
+    StepTaken {
+        /// The ref.
+        name: RefName,
+        /// The step.
+        step: u64,
+        /// What is there.
+        found: SnapshotId,
+        /// What was to be stored.
+        new: SnapshotId,
+    },
     /// An encoder failed.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -154,7 +188,8 @@ impl Classify for PushError {
             Self::Scan(source) => source.class(),
             Self::Source { source, .. } => source.class(),
             Self::Changed { .. } => ErrorClass::Partial,
-            Self::Conflict { .. } => ErrorClass::Conflict,
+            Self::NoFiles { .. } => ErrorClass::Usage,
+            Self::Conflict { .. } | Self::StepTaken { .. } => ErrorClass::Conflict,
             Self::Codec(source) => source.class(),
             Self::Pack(source) => source.class(),
             Self::Open(source) => source.class(),
@@ -186,54 +221,96 @@ pub fn push(
     cancel: &Cancel,
 ) -> Result<PushReport, PushError> {
     check_expected(repository.state(), options)?;
-    if !options.dry_run {
+    let existing = existing_step(repository.state(), options);
+    // A step that is there is only compared with.
+    let storing = if options.dry_run || existing.is_some() { Storing::Nothing } else { Storing::Push };
+    if storing == Storing::Push {
         repository.prepare_to_write()?;
     }
-    let own_folders: Vec<PathBuf> =
-        repository.origin().folder().cloned().into_iter().chain([repository.around.cache.clone()]).collect();
-    let scan_options = ScanOptions { exclude: &options.exclude, own_folders: &own_folders };
-    let notices = Arc::clone(&repository.around.notices);
-    let scan = scan(&options.path, &scan_options, progress, notices.as_ref(), cancel)?;
+    let scan = list(repository, options, progress, cancel)?;
     let index = repository.index()?;
     let generation = repository.state().index_generation;
     let ids = repository.around.seed.stream("packs");
-    let store = Store::new(repository, &index, &ids, options.dry_run);
-    let ((outcomes, snapshot, totals), stored) = store.run(|store| {
+    let store = Store::new(repository, &index, &ids, storing);
+    let (made, stored) = store.run(|store| {
         let outcomes = store_files(repository, &index, store, &scan, options, progress, cancel)?;
         let (changed, vanished) = lost(&scan, &outcomes);
         if changed + vanished > 0 && !options.allow_changed {
             return Err(PushError::Changed { changed, vanished });
         }
         let (snapshot, totals) = store_tree(repository, store, &scan, &outcomes, options)?;
-        Ok((outcomes, snapshot, totals))
+        // For the place the ref seems to have free: should another writer take it, this is signed again.
+        let vouched = sign::sign(repository, store, options, snapshot, totals)?;
+        Ok(Made { outcomes, snapshot, totals, vouched })
     })?;
     // Everything is durable and remembered; the ref has not moved yet.
     if cancel.is_cancelled() {
         return Err(PushError::Interrupted);
     }
-    let (changed, vanished) = lost(&scan, &outcomes);
+    let mut report = report(&scan, &made, &store, stored.bytes);
+    drop(store);
+    if let Some(version) = existing {
+        equal::check(repository, &scan, &made, version, options, &mut report)?;
+    } else if options.dry_run {
+        commit::rehearse(repository.state(), options, &mut report);
+    } else {
+        let stored = commit::commit(repository, &index, options, &made, stored, &mut report)?;
+        index.commit_segments(&stored.segments, &stored.packs)?;
+        remember(repository, &index, &scan, &made.outcomes, generation)?;
+    }
+    Ok(report)
+}
+
+/// What a push has stored before it moves the ref.
+struct Made {
+    outcomes: Vec<FileOutcome>,
+    snapshot: SnapshotId,
+    totals: forebay_format::Totals,
+    vouched: Option<sign::Vouched>,
+}
+
+/// The version that has the step already.
+fn existing_step(state: &LogState, options: &PushOptions) -> Option<RefVersion> {
+    state.find_step(&options.name, options.step?).cloned()
+}
+
+/// Lists what is to be stored.
+fn list(
+    repository: &Repository,
+    options: &PushOptions,
+    progress: &Progress,
+    cancel: &Cancel,
+) -> Result<Scan, PushError> {
+    let own_folders: Vec<PathBuf> =
+        repository.origin().folder().cloned().into_iter().chain([repository.around.cache.clone()]).collect();
+    let scan_options = ScanOptions { exclude: &options.exclude, own_folders: &own_folders };
+    let notices = Arc::clone(&repository.around.notices);
+    let scan = scan(&options.paths, &scan_options, progress, notices.as_ref(), cancel)?;
+    if scan.files.is_empty() && options.step.is_some() {
+        return Err(PushError::NoFiles { path: options.paths.first().cloned().unwrap_or_default() });
+    }
+    Ok(scan)
+}
+
+/// What was done so far; the ref's part is filled in later.
+fn report(scan: &Scan, made: &Made, store: &Store<'_>, stored_bytes: u64) -> PushReport {
+    let (changed, vanished) = lost(scan, &made.outcomes);
     let counts = &store.counts;
-    let mut report = PushReport {
-        snapshot,
+    PushReport {
+        snapshot: made.snapshot,
         sequence: 0,
         parent: None,
+        envelope: None,
         committed: false,
-        totals,
+        totals: made.totals,
         chunks: counts.chunks.load(Ordering::Relaxed),
         new_chunks: counts.new_chunks.load(Ordering::Relaxed),
         new_bytes: counts.new_bytes.load(Ordering::Relaxed),
-        stored_bytes: stored.bytes,
+        stored_bytes,
         skipped: scan.skipped,
         changed,
         vanished,
-    };
-    drop(store);
-    commit(repository, options, &stored, &mut report)?;
-    if !options.dry_run {
-        index.commit_segments(&stored.segments, &stored.packs)?;
-        remember(repository, &index, &scan, &outcomes, generation)?;
     }
-    Ok(report)
 }
 
 /// Files that changed while they were read, and names that vanished.
@@ -270,7 +347,7 @@ fn store_files(
                     return Err(PushError::Interrupted);
                 }
                 let outcome = worker.store_file(number)?;
-                content::tell(&outcome, &scan.base.join(&scan.files[number].path), notices);
+                content::tell(&outcome, &scan.path(&scan.files[number]), notices);
                 outcomes.lock()[number] = Some(outcome);
             }
         }
@@ -345,101 +422,6 @@ fn store_dir<S: NodeSink<Error = PushError>>(
         }
     }
     build_directory(sink, entries)
-}
-
-/// Appends the log record that moves the ref, unless the ref is already there or it is a dry run.
-fn commit(
-    repository: &mut Repository,
-    options: &PushOptions,
-    stored: &Stored,
-    report: &mut PushReport,
-) -> Result<(), PushError> {
-    let snapshot = report.snapshot;
-    let newest = |state: &LogState| state.newest(&options.name).cloned();
-    if options.dry_run {
-        let before = newest(repository.state());
-        report.parent = before.as_ref().map(|version| version.snapshot);
-        report.sequence = next_sequence(repository.state(), &options.name);
-        if before.is_some_and(|version| version.snapshot == snapshot) {
-            report.sequence -= 1;
-        }
-        return Ok(());
-    }
-    let (time, writer) = (repository.around.clock.now(), repository.around.writer.clone());
-    let tool = repository.around.tool.clone();
-    let mut unchanged = None;
-    let appended = repository.append::<CommitError>(|state| {
-        check_expected(state, options)?;
-        let old = newest(state);
-        if let Some(version) = &old
-            && version.snapshot == snapshot
-            && stored.segments.is_empty()
-        {
-            unchanged = Some(version.clone());
-            return Err(CommitError::Unchanged);
-        }
-        let old = old.map(|version| version.snapshot);
-        let refs = if old == Some(snapshot) {
-            Vec::new()
-        } else {
-            let sequence = next_sequence(state, &options.name);
-            let change = RefChange {
-                name: options.name.clone(),
-                sequence,
-                old,
-                new: Some(snapshot),
-                parent: old,
-                envelope: None,
-            };
-            vec![change]
-        };
-        let empty = empty_record(state, time, writer.clone(), tool.clone());
-        Ok(LogRecord { refs, segments: stored.segments.clone(), ..empty })
-    });
-    match appended {
-        Ok(record) => match record.refs.into_iter().next() {
-            Some(change) => {
-                report.sequence = change.sequence;
-                report.parent = change.parent;
-                report.committed = true;
-            }
-            // Only segments of an earlier, interrupted push: the ref stays where it is.
-            None => {
-                let version = newest(repository.state()).expect("the ref was at this version in the record's state");
-                (report.sequence, report.parent) = (version.sequence, version.parent);
-            }
-        },
-        Err(CommitError::Unchanged) => {
-            let version = unchanged.expect("set where the error was made");
-            (report.sequence, report.parent) = (version.sequence, version.parent);
-        }
-        Err(CommitError::Push(error)) => return Err(*error),
-    }
-    Ok(())
-}
-
-/// What keeps a record from being appended.
-enum CommitError {
-    /// The ref is at this version already.
-    Unchanged,
-    /// A real error.
-    Push(Box<PushError>),
-}
-
-impl From<LogError> for CommitError {
-    fn from(source: LogError) -> Self {
-        Self::Push(Box::new(source.into()))
-    }
-}
-
-impl From<PushError> for CommitError {
-    fn from(source: PushError) -> Self {
-        Self::Push(Box::new(source))
-    }
-}
-
-fn next_sequence(state: &LogState, name: &RefName) -> u64 {
-    state.find(name).map_or(1, |ref_state| ref_state.sequence + 1)
 }
 
 fn check_expected(state: &LogState, options: &PushOptions) -> Result<(), PushError> {

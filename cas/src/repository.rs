@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_format::{
     ChunkerParams, Cipher, Digest, IdScheme, Limits, LogRecord, LogState, RefChange, RefName, RefVersion,
-    RepositoryConfig, RepositoryId, Segment, SegmentId, Snapshot, SnapshotId, VersionSpec,
+    RepositoryConfig, RepositoryId, Segment, SegmentId, Snapshot, SnapshotId, StepSpec, VersionSpec,
 };
 use tokio::runtime::Handle;
 
@@ -191,6 +191,7 @@ impl Repository {
                     new: None,
                     parent: None,
                     envelope: None,
+                    step: None,
                 }],
                 ..empty_record(state, time, writer.clone(), tool.clone())
             })
@@ -227,6 +228,24 @@ impl Repository {
             Some((last, others)) if others.iter().all(|other| other.snapshot == last.snapshot) => Ok((*last).clone()),
             Some(_) => Err(ResolveError::Ambiguous { name: name.clone(), version, matches: found.len() }),
         }
+    }
+
+    /// Finds a checkpoint of a run.
+    ///
+    /// # Errors
+    /// [`ResolveError`] says whether the run or the step is unknown.
+    pub fn resolve_step(&self, run: &RefName, spec: StepSpec) -> Result<RefVersion, ResolveError> {
+        let state = self.state();
+        if state.newest(run).is_none() {
+            return Err(ResolveError::NotFound { origin: self.origin.url().to_owned(), name: run.clone() });
+        }
+        let latest = state.latest_step(run);
+        let found = match spec {
+            StepSpec::Latest => latest,
+            StepSpec::Step(step) => state.find_step(run, step),
+        };
+        let latest = latest.and_then(|version| version.step);
+        found.cloned().ok_or_else(|| ResolveError::NoStep { name: run.clone(), spec, latest })
     }
 
     /// The index, filled with all committed segments. The first call opens it.

@@ -53,8 +53,12 @@ pub enum ScanKind {
 /// A regular file as the file system described it.
 #[derive(Debug)]
 pub struct ScanFile {
-    /// Path relative to the root.
+    /// Path relative to the root folder.
     pub path: PathBuf,
+    /// Number of the folder in [`Scan::bases`] that the path starts from.
+    pub base: usize,
+    /// One of the paths given: a link in its place is followed.
+    pub is_given: bool,
     /// Device number.
     pub device: u64,
     /// Inode number.
@@ -72,8 +76,8 @@ pub struct ScanFile {
 /// Everything below a root.
 #[derive(Debug)]
 pub struct Scan {
-    /// The folder to read files from.
-    pub base: PathBuf,
+    /// The folders to read files from: one for each path given.
+    pub bases: Vec<PathBuf>,
     /// The root folder.
     pub root: ScanDir,
     /// All regular files, in the order a walk by names meets them.
@@ -84,6 +88,14 @@ pub struct Scan {
     pub skipped: u64,
     /// Names that vanished while the folder was listed.
     pub vanished: u64,
+}
+
+impl Scan {
+    /// Where to read a file.
+    #[must_use]
+    pub fn path(&self, file: &ScanFile) -> PathBuf {
+        self.bases[file.base].join(&file.path)
+    }
 }
 
 /// A folder cannot be listed.
@@ -107,6 +119,20 @@ pub enum ScanError {
     NotFolder {
         /// The path.
         path: PathBuf,
+    },
+    /// A path has no last name to be stored by among others.
+    #[error("{} has no last name to be stored by, beside other paths; write the folder's own path", path.display())]
+    Nameless {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Two paths have one last name.
+    #[error("{} and {} have the same last name and cannot lie beside each other; rename one", one.display(), other.display())]
+    SameName {
+        /// A path.
+        one: PathBuf,
+        /// Another.
+        other: PathBuf,
     },
     /// A name cannot be stored since it could lead out of its folder elsewhere.
     #[error("{} cannot be stored: {source}; rename it or leave it out with --exclude", path.display())]
@@ -174,9 +200,13 @@ impl Classify for ScanError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
-            Self::Tilde { .. } | Self::NotFolder { .. } | Self::Name { .. } | Self::Depth { .. } | Self::Pattern(_) => {
-                ErrorClass::Usage
-            }
+            Self::Tilde { .. }
+            | Self::NotFolder { .. }
+            | Self::Nameless { .. }
+            | Self::SameName { .. }
+            | Self::Name { .. }
+            | Self::Depth { .. }
+            | Self::Pattern(_) => ErrorClass::Usage,
             Self::Io { source, .. } => source.class(),
             Self::Interrupted { .. } => ErrorClass::Interrupted,
         }

@@ -78,6 +78,18 @@ pub trait ChunkSource: Debug + Send + Sync {
     /// [`ReadError`] of the first place, if none has it.
     fn chunk(&self, id: ChunkId, kind: FrameKind) -> Result<Vec<u8>, ReadError>;
 
+    /// Whether a chunk is there, without reading it where that can be told.
+    ///
+    /// # Errors
+    /// [`ReadError`] if it cannot be found out.
+    fn has(&self, id: ChunkId, kind: FrameKind) -> Result<bool, ReadError> {
+        match self.chunk(id, kind) {
+            Ok(_) => Ok(true),
+            Err(ReadError::Missing { .. } | ReadError::Kind { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether somebody pays for what is read, so that [`Self::reserve`] is worth the work of listing it.
     fn bills(&self) -> bool {
         false

@@ -161,7 +161,7 @@ fn record(state: &LogState, name: &RefName, snapshot: u64) -> LogRecord {
         tool: "test".to_owned(),
         time: Timestamp { seconds: 0, nanos: 0 },
         index_generation: 0,
-        refs: vec![RefChange { name: name.clone(), sequence, old, new, parent: old, envelope: None }],
+        refs: vec![RefChange { name: name.clone(), sequence, old, new, parent: old, envelope: None, step: None }],
         segments: Vec::new(),
     }
 }
@@ -262,7 +262,10 @@ impl Place {
 
 fn push_options(path: &Path, name: &str) -> PushOptions {
     PushOptions {
-        path: path.to_owned(),
+        paths: vec![path.to_owned()],
+        step: None,
+        parent: None,
+        signer: None,
         name: name.parse().expect("a ref name"),
         expect: None,
         labels: std::collections::BTreeMap::new(),

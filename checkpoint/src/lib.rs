@@ -1,16 +1,16 @@
-//! What Forebay knows about checkpoint files: where the tensors lie in them.
+//! What Forebay knows about checkpoints: where tensors lie in their files, who signed them, how they get into the memory
+//! of a device.
 //!
-//! A checkpoint is kept and restored byte for byte. Knowing its tensors only decides where chunks start and
-//! which chunk of an earlier step a new one is compared with, so nothing here rewrites a file, and a file
-//! that is odd is not an error of the user: it is kept as plain bytes.
+//! A checkpoint is a version of a ref, the run, with a training step. It is kept and restored byte for byte: nothing here
+//! rewrites a file, and a file that is odd is not an error of the user: it is kept as plain bytes.
 //!
 //! Types to know:
 //!
-//! * [`Header`] is the header of a safetensors file, read within [`HeaderLimits`].
-//! * [`Tensor`] is one tensor: its name, type, shape and place in the file.
-//! * [`HeaderError`] says why a file is not read as safetensors; its caller falls back to plain bytes.
+//! * [`Checkpoint`] is a checkpoint as the log has it; [`signature::check`] says who vouches for it, as [`Keys`] ask.
+//! * [`Header`] is the header of a safetensors file, read within [`HeaderLimits`]; [`HeaderError`] says why there is none.
+//! * [`stage::stage`] brings a checkpoint onto a [`stage::DeviceSink`]: a CUDA device or host memory.
 //!
-//! Not here: storage and chunk ids (`forebay-cas`), the values of tensors (no arithmetic on floats, every
+//! Not here: storing and restoring (`forebay-cas`), the values of tensors (no arithmetic on floats, every
 //! NaN survives), and unpickling, which would run what a file says.
 //!
 //! ```
@@ -30,6 +30,15 @@
 //! # Ok::<(), forebay_checkpoint::HeaderError>(())
 //! ```
 
+mod found;
+pub mod keys;
 pub mod safetensors;
+pub mod signature;
+pub mod stage;
+pub mod statement;
+pub mod tensors;
 
+pub use found::Checkpoint;
+pub use keys::Keys;
 pub use safetensors::{Dtype, Header, HeaderError, HeaderLimits, Tensor, header_len};
+pub use statement::Statement;

@@ -4,7 +4,9 @@
     reason = "these comments are help texts, where brackets mean what may be left out"
 )]
 
+pub(crate) mod checkpoint;
 pub(crate) mod egress;
+pub(crate) mod key;
 mod mount;
 pub(crate) mod node;
 
@@ -161,6 +163,16 @@ pub(crate) enum Command {
     Egress {
         #[command(subcommand)]
         command: egress::EgressCommand,
+    },
+    /// Checkpoints of training runs
+    Checkpoint {
+        #[command(subcommand)]
+        command: checkpoint::CheckpointCommand,
+    },
+    /// Keys that sign, and which are trusted
+    Key {
+        #[command(subcommand)]
+        command: key::KeyCommand,
     },
     /// Settings
     Config {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_cas::index::LocalIndex;
 use forebay_cas::{ChunkReader, ErrorClass, Notices, Warning};
-use forebay_format::{RefName, SnapshotId, VersionSpec};
+use forebay_format::{RefName, RefVersion, RepositoryId, StepSpec, VersionSpec};
 use forebay_transfer::authority::{seconds, signer};
 use forebay_transfer::client::Client;
 use forebay_transfer::source::ask_all;
@@ -13,9 +13,10 @@ use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{Claim, Purpose, Reply, Request, SchedulerConfig, Statement};
 
 use crate::args::node::TransferArgs;
-use crate::context::{Context, resolve};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::pins::{Pins, Seeing};
+use crate::trust::{self, Trust};
 
 /// Delay of a path that is not known yet, to size windows with.
 const ROUND_TRIP: std::time::Duration = std::time::Duration::from_millis(1);
@@ -26,23 +27,61 @@ const SKEW_SECONDS: u64 = 60;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) name: RefName,
-    pub(crate) sequence: u64,
-    pub(crate) snapshot: SnapshotId,
+    pub(crate) version: RefVersion,
+    pub(crate) repository: RepositoryId,
     pub(crate) reader: ChunkReader,
+}
+
+/// Which version of a ref is meant.
+#[derive(Debug, Clone)]
+enum Wanted {
+    Version(String, VersionSpec),
+    Step(StepSpec),
 }
 
 /// Opens `NAME[@VERSION]`: through nodes where there are any, else from the repository. A process that goes on for long
 /// does not keep others from writing the index.
 pub(crate) fn open(context: &Context<'_>, text: &str, how: &TransferArgs, long: bool) -> Result<Opened, Failure> {
+    let (name, spec) = VersionSpec::parse(text).map_err(Failure::usage)?;
+    let version = text.split_once('@').map_or_else(String::new, |(_, version)| version.to_owned());
+    open_wanted(context, name, &Wanted::Version(version, spec), how, long)
+}
+
+/// Opens `RUN@STEP` or `RUN@latest` in the same way.
+pub(crate) fn open_step(context: &Context<'_>, text: &str, how: &TransferArgs) -> Result<Opened, Failure> {
+    let (run, spec) = StepSpec::parse(text).map_err(Failure::usage)?;
+    open_wanted(context, run, &Wanted::Step(spec), how, false)
+}
+
+fn open_wanted(
+    context: &Context<'_>,
+    name: RefName,
+    wanted: &Wanted,
+    how: &TransferArgs,
+    long: bool,
+) -> Result<Opened, Failure> {
     let nodes = nodes(context)?;
-    if nodes.is_empty() {
-        let mut repository = context.repository()?;
-        let (name, version) = resolve(&repository, text)?;
-        let reader = if long { repository.into_reader()? } else { repository.reader()? };
-        return Ok(Opened { name, sequence: version.sequence, snapshot: version.snapshot, reader });
+    if !nodes.is_empty() {
+        return open_through(context, nodes, name, wanted, how, long);
     }
-    let (name, _) = VersionSpec::parse(text).map_err(Failure::usage)?;
-    let version = text.split_once('@').map_or("", |(_, version)| version);
+    let mut repository = context.repository()?;
+    let version = match wanted {
+        Wanted::Version(_, spec) => repository.resolve(&name, spec)?,
+        Wanted::Step(spec) => repository.resolve_step(&name, *spec)?,
+    };
+    let id = repository.config().id;
+    let reader = if long { repository.into_reader()? } else { repository.reader()? };
+    Ok(Opened { name, version, repository: id, reader })
+}
+
+fn open_through(
+    context: &Context<'_>,
+    nodes: Vec<NodeAddr>,
+    name: RefName,
+    wanted: &Wanted,
+    how: &TransferArgs,
+    long: bool,
+) -> Result<Opened, Failure> {
     let first = nodes[0].clone();
     let identity = identity(context)?;
     let client = Arc::new(Client::new(identity.clone(), nodes));
@@ -57,21 +96,34 @@ pub(crate) fn open(context: &Context<'_>, text: &str, how: &TransferArgs, long: 
     };
     claim.check().map_err(Failure::usage)?;
     let claims = ClaimMaker::new(identity.clone(), context.shared_clock(), claim.clone());
-    let request =
-        Request::Resolve { claim: claims.signed(), name: name.clone(), version: version.to_owned(), step: false };
+    let (version, step) = match wanted {
+        Wanted::Version(version, _) => (version.clone(), false),
+        Wanted::Step(spec) => (spec.to_string(), true),
+    };
+    let request = Request::Resolve { claim: claims.signed(), name: name.clone(), version, step };
     let network = context.network()?;
     let reply = network.block_on(ask_all(&client, &request))?;
     let statement = believe(context, &first, &name, reply)?;
-    let claims =
-        ClaimMaker::new(identity, context.shared_clock(), Claim { repository: Some(statement.repository), ..claim });
-    let folder = LocalIndex::folder_of(&context.settings.values.cache_dir, statement.repository);
+    let repository = statement.repository;
+    let claims = ClaimMaker::new(identity, context.shared_clock(), Claim { repository: Some(repository), ..claim });
+    let folder = LocalIndex::folder_of(&context.settings.values.cache_dir, repository);
     let index = Arc::new(if long { LocalIndex::in_memory(&folder) } else { LocalIndex::open(&folder) });
     let profile = how.tier.profile(ROUND_TRIP, context.settings.memory_bytes / 4);
     let scheduling = SchedulerConfig { runs_in_flight_max: profile.runs_in_flight, ..SchedulerConfig::default() };
     let reservation = Reservation(context.random("reservation"));
     let source = NodeSource::new(client, network, context.shared_clock(), claims, reservation, scheduling);
     let reader = ChunkReader::new(Arc::new(source), index);
-    Ok(Opened { name, sequence: statement.sequence, snapshot: statement.snapshot, reader })
+    let version = RefVersion {
+        sequence: statement.sequence,
+        snapshot: statement.snapshot,
+        parent: statement.parent,
+        log_sequence: statement.log_sequence,
+        time: statement.time,
+        writer: String::new(),
+        envelope: statement.envelope,
+        step: statement.step,
+    };
+    Ok(Opened { name, version, repository, reader })
 }
 
 /// The nodes to read through.
@@ -98,8 +150,12 @@ fn believe(context: &Context<'_>, node: &NodeAddr, name: &RefName, reply: Reply)
     if statement.not_after + SKEW_SECONDS < seconds(context.clock()) {
         return Err(auth(format!("what node {node} says about {name} is out of date: it does not ask its gateway")));
     }
+    let trust = trust::TrustList::load()?.find(gateway);
+    if trust == Some(Trust::Revoked) {
+        return Err(auth(format!("the gateway {gateway} of node {node} is revoked here")));
+    }
     let mut pins = Pins::open(&context.settings.values.identity)?;
-    if pins.check(node.id, gateway, &statement)? == Seeing::New {
+    if pins.check(node.id, gateway, &statement)? == Seeing::New && trust.is_none() {
         let message = format!("the gateway {gateway} is believed from now on, as node {} names it", node.id);
         context.output.warn(Warning { kind: "unpinned-gateway", message, path: None });
     }

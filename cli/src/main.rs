@@ -15,6 +15,7 @@ mod settings;
 mod stdio;
 mod stop;
 mod text;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -79,6 +80,8 @@ fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
         Command::Verify(args) => commands::verify::run(context, args),
         Command::Du { name } => commands::du::run(context, name.as_deref()),
         Command::Egress { command } => commands::egress::run(context, command),
+        Command::Checkpoint { command } => commands::checkpoint::run(context, command),
+        Command::Key { command } => commands::key::run(context, command),
         Command::Config { show: args::ConfigCommand::Show } => commands::config::show(context),
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
     }

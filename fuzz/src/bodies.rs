@@ -4,19 +4,20 @@
 //! never be reached. Shared by the fuzz targets and by the smoke test of `forebay-format`.
 
 use forebay_format::{
-    BudgetRecord, BudgetState, DecodeError, Digest, FRAME_HEADER_LEN, FrameHeader, LedgerRecord, ListNode, LogRecord,
-    LogState, NodeKey, PackFooter, PackId, PackTrailer, RefName, RepositoryConfig, RepositoryId, Segment, Snapshot,
-    TRAILER_LEN, Totals, TreeNode, VersionSpec, check_entry_name,
+    BudgetRecord, BudgetState, DecodeError, Digest, Envelope, FRAME_HEADER_LEN, FrameHeader, LedgerRecord, ListNode,
+    LogRecord, LogState, NodeKey, PackFooter, PackId, PackTrailer, RefName, RepositoryConfig, RepositoryId, Segment,
+    Snapshot, StepSpec, TRAILER_LEN, Totals, TreeNode, VersionSpec, check_entry_name,
 };
 
 /// A target: its name, and what it does with bytes.
 type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("budget", budget),
     ("budgetstate", budget_state),
     ("config", config),
+    ("envelope", envelope),
     ("footer", footer),
     ("frame", frame),
     ("ledger", ledger),
@@ -86,6 +87,13 @@ fn config(data: &[u8]) {
         if let Ok(config) = RepositoryConfig::decode(data) {
             assert_eq!(config.encode(), data);
         }
+    }
+}
+
+/// An envelope has many forms, and each means the same as the one that is written.
+fn envelope(data: &[u8]) {
+    if let Ok(envelope) = Envelope::decode(data) {
+        assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
     }
 }
 
@@ -184,6 +192,9 @@ fn name(data: &[u8]) {
             VersionSpec::IdPrefix(prefix) => format!("{name}@{prefix}"),
         };
         assert_eq!(VersionSpec::parse(&again), Ok((name, version)));
+    }
+    if let Ok((name, step)) = StepSpec::parse(text) {
+        assert_eq!(StepSpec::parse(&format!("{name}@{step}")), Ok((name, step)));
     }
 }
 

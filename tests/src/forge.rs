@@ -87,6 +87,7 @@ impl Forge {
             new: Some(snapshot.id()),
             parent: None,
             envelope: None,
+            step: None,
         };
         let record = LogRecord {
             repository: self.repository,

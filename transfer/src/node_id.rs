@@ -38,6 +38,18 @@ impl NodeId {
         verified.or(Err(VerifyError::Mismatch { id: *self }))
     }
 
+    /// Checks that this is a key that can be trusted: a point of the curve, and not one of small order, for which
+    /// signatures can be made without its secret.
+    ///
+    /// # Errors
+    /// [`VerifyError::NoKey`]: no signature by it is ever accepted.
+    pub fn check(&self) -> Result<(), VerifyError> {
+        match VerifyingKey::from_bytes(&self.0) {
+            Ok(key) if !key.is_weak() => Ok(()),
+            Ok(_) | Err(_) => Err(VerifyError::NoKey { id: *self }),
+        }
+    }
+
     /// The line of a public key file, without its end: `forebay-public-v0:` and the id.
     pub fn public_line(&self) -> String {
         format!("{PUBLIC_PREFIX}{self}")
@@ -111,7 +123,7 @@ pub enum NodeIdError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The id is no point on the curve: nothing can be signed by it.
+    /// The id is no point on the curve, or one of small order: nothing can be signed by it.
     #[error("{id} is not a public key")]
     NoKey {
         /// The id.

@@ -67,6 +67,16 @@ pub enum DecodeError {
         /// What the CBOR decoder says.
         detail: String,
     },
+    /// Not JSON, or JSON of another shape.
+    #[error("{what} is not the JSON it should be, at line {line}, column {column}")]
+    Json {
+        /// What was decoded.
+        what: &'static str,
+        /// Line of the first fault, from 1.
+        line: usize,
+        /// Its column.
+        column: usize,
+    },
     /// Valid CBOR that is not the one deterministic encoding, or has fields this program does not know.
     #[error("{what} is not in its deterministic form, or has fields of a newer version")]
     NotCanonical {

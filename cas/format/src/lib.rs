@@ -28,6 +28,7 @@
 mod budget;
 pub mod cbor;
 mod config;
+mod dsse;
 mod error;
 mod frame;
 mod id;
@@ -49,6 +50,7 @@ pub use crate::budget::{
     BudgetRecord, BudgetSet, BudgetSettlement, BudgetState,
 };
 pub use crate::config::{ChunkerParams, Cipher, IdScheme, RepositoryConfig};
+pub use crate::dsse::{Envelope, EnvelopeSignature, pre_authentication_encoding};
 pub use crate::error::DecodeError;
 pub use crate::frame::{
     Codec, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, FrameKind, RAW_ALIGNMENT, RAW_ALIGNMENT_FROM,
@@ -63,7 +65,9 @@ pub use crate::manifest::{
     ChunkRef, Content, Directory, Entry, EntryKind, FileEntry, HOLE_BLOCK, Hole, INLINE_MAX, ListNode, ListRef,
     SubtreeRef, Totals, TreeNode,
 };
-pub use crate::name::{EntryNameError, RefName, RefNameError, VersionSpec, VersionSpecError, check_entry_name};
+pub use crate::name::{
+    EntryNameError, RefName, RefNameError, StepSpec, StepSpecError, VersionSpec, VersionSpecError, check_entry_name,
+};
 pub use crate::pack::{PackFooter, PackTrailer, TRAILER_LEN};
 pub use crate::row::Row;
 pub use crate::segment::{Segment, SegmentPack};

@@ -20,6 +20,8 @@ pub struct Limits {
     pub log_state_bytes: u64,
     /// Bytes of the repository configuration and of one snapshot.
     pub small_object_bytes: u64,
+    /// Bytes of one signature envelope, its payload in base64 included.
+    pub envelope_bytes: u64,
     /// Folders inside folders.
     pub tree_depth: u32,
 }
@@ -35,6 +37,7 @@ impl Limits {
         log_record_bytes: 16 << 20,
         log_state_bytes: 256 << 20,
         small_object_bytes: 1 << 20,
+        envelope_bytes: 64 << 10,
         tree_depth: 1024,
     };
 }

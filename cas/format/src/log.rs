@@ -1,5 +1,7 @@
 //! The log: the totally ordered record of ref changes, and the states that sum it up.
 
+use std::collections::BTreeSet;
+
 use minicbor::{Decode, Encode};
 
 use crate::{
@@ -54,6 +56,9 @@ pub struct RefChange {
     /// The chunk with the signature over the new version.
     #[n(5)]
     pub envelope: Option<ChunkId>,
+    /// The training step the new version is a checkpoint of; no two versions of a ref have the same.
+    #[n(6)]
+    pub step: Option<u64>,
 }
 
 /// One record of the log, the object `log/commit/<sequence>`; creating it is the commit.
@@ -149,6 +154,9 @@ pub struct RefVersion {
     /// The chunk with the signature.
     #[n(6)]
     pub envelope: Option<ChunkId>,
+    /// The training step it is a checkpoint of.
+    #[n(7)]
+    pub step: Option<u64>,
 }
 
 /// A ref with its history. A removed ref keeps its sequence and loses its history, so that its sequence never goes back.
@@ -257,11 +265,29 @@ impl LogState {
         self.find(name)?.versions.last()
     }
 
+    /// The version of a ref that is the checkpoint of this step.
+    #[must_use]
+    pub fn find_step(&self, name: &RefName, step: u64) -> Option<&RefVersion> {
+        self.find(name)?.versions.iter().find(|version| version.step == Some(step))
+    }
+
+    /// The newest version of a ref that is a checkpoint: the one saved last, whatever its step.
+    #[must_use]
+    pub fn latest_step(&self, name: &RefName) -> Option<&RefVersion> {
+        self.find(name)?.versions.iter().rfind(|version| version.step.is_some())
+    }
+
+    /// The number the next version of a ref gets.
+    #[must_use]
+    pub fn next_sequence(&self, name: &RefName) -> u64 {
+        self.find(name).map_or(1, |state| state.sequence + 1)
+    }
+
     /// Takes in the next record, whose bytes have the digest `digest`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the record does not follow this state: its repository, its number, the record it follows, or
-    /// what it says a ref was before. Nothing is changed then.
+    /// [`DecodeError`] if the record does not follow this state: its repository, its number, the record it follows, what
+    /// it says a ref was before, or a step that the ref has already. Nothing is changed then.
     pub fn apply(&mut self, record: &LogRecord, digest: Digest) -> Result<(), DecodeError> {
         let what = RECORD;
         let follows = self.sequence.checked_add(1) == Some(record.sequence) && record.previous == self.last;
@@ -281,6 +307,11 @@ impl LogState {
                     claimed: change.sequence,
                     actual: next,
                 });
+            }
+            if let Some(step) = change.step
+                && self.find_step(&change.name, step).is_some()
+            {
+                return Err(DecodeError::Field { what, field: "step that the ref has already", value: step });
             }
         }
         for change in &record.refs {
@@ -313,30 +344,40 @@ impl LogState {
                 time: record.time,
                 writer: record.writer.clone(),
                 envelope: change.envelope,
+                step: change.step,
             }),
         }
     }
 }
 
-/// Sorted, no ref twice, each change changes something, and a removal has neither parent nor signature.
+/// Sorted, no ref twice, each change changes something, and a removal has neither parent nor signature nor step.
 fn check_changes(changes: &[RefChange]) -> Result<(), DecodeError> {
     let what = RECORD;
     check_sorted(what, changes.iter().map(|change| &change.name))?;
     for (index, change) in (0..).zip(changes) {
         check_sequence(what, change.sequence)?;
-        if change.new.is_none() && (change.old.is_none() || change.parent.is_some() || change.envelope.is_some()) {
+        check_step(what, change.step)?;
+        let has_more = change.parent.is_some() || change.envelope.is_some() || change.step.is_some();
+        if change.new.is_none() && (change.old.is_none() || has_more) {
             return Err(DecodeError::Field { what, field: "removal of a ref", value: index });
         }
     }
     Ok(())
 }
 
-/// The versions of a ref count up to the ref's own number, in the order of the records that made them.
+/// The versions of a ref count up to the ref's own number, in the order of the records that made them; no step twice.
 fn check_versions(state: &RefState, log_sequence: u64) -> Result<(), DecodeError> {
     let what = STATE;
     check_sequence(what, state.sequence)?;
     let mut last = (0, 0);
+    let mut steps = BTreeSet::new();
     for (index, version) in (0..).zip(&state.versions) {
+        check_step(what, version.step)?;
+        if let Some(step) = version.step
+            && !steps.insert(step)
+        {
+            return Err(DecodeError::Field { what, field: "step that stands twice", value: step });
+        }
         if version.sequence <= last.0 || version.log_sequence <= last.1 {
             return Err(DecodeError::Order { what, index });
         }
@@ -359,6 +400,13 @@ pub(crate) fn check_sequence(what: &'static str, sequence: u64) -> Result<(), De
         Ok(())
     } else {
         Err(DecodeError::Field { what, field: "sequence", value: sequence })
+    }
+}
+
+fn check_step(what: &'static str, step: Option<u64>) -> Result<(), DecodeError> {
+    match step {
+        Some(value) if value > SEQUENCE_MAX => Err(DecodeError::Field { what, field: "step", value }),
+        _ => Ok(()),
     }
 }
 

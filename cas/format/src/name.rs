@@ -119,6 +119,60 @@ impl VersionSpec {
     }
 }
 
+/// Which checkpoint of a run is meant: `RUN@STEP`, `RUN@latest`, or `RUN` for the latest too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepSpec {
+    /// The one saved last.
+    Latest,
+    /// The one of this step.
+    Step(u64),
+}
+
+/// Why a text is not `RUN[@STEP]`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepSpecError {
+    /// The part before `@` is not a ref name.
+    #[error(transparent)]
+    Name(#[from] RefNameError),
+    /// The part after `@` is neither a number nor `latest`.
+    #[error("{step:?} is not a step: write a number, or `latest`")]
+    Step {
+        /// The text given.
+        step: String,
+    },
+}
+
+impl StepSpec {
+    /// Splits `RUN[@STEP]`.
+    ///
+    /// # Errors
+    /// [`StepSpecError`] names the part that is wrong.
+    pub fn parse(text: &str) -> Result<(RefName, Self), StepSpecError> {
+        let Some((name, step)) = text.split_once('@') else {
+            return Ok((text.parse()?, Self::Latest));
+        };
+        let name = name.parse()?;
+        if step == "latest" {
+            return Ok((name, Self::Latest));
+        }
+        let wrong = || StepSpecError::Step { step: step.to_owned() };
+        if !step.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        Ok((name, Self::Step(step.parse().map_err(|_too_large| wrong())?)))
+    }
+}
+
+impl fmt::Display for StepSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Latest => f.write_str("latest"),
+            Self::Step(step) => step.fmt(f),
+        }
+    }
+}
+
 /// Why bytes cannot be the name of an entry of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -192,6 +246,18 @@ mod tests {
         assert_eq!(spec("a@12").unwrap(), VersionSpec::Sequence(12));
         assert_eq!(spec("a@0123ABCD").unwrap(), VersionSpec::IdPrefix("0123abcd".to_owned()));
         for bad in ["a@", "a@+1", "a@-1", "a@abc", "a@0123abcz", "A@1", "@1", "a@1@2"] {
+            assert!(spec(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn steps() {
+        let spec = |text: &str| StepSpec::parse(text).map(|(_, step)| step);
+        assert_eq!(spec("runs/a"), Ok(StepSpec::Latest));
+        assert_eq!(spec("runs/a@latest"), Ok(StepSpec::Latest));
+        assert_eq!(spec("a@0"), Ok(StepSpec::Step(0)));
+        assert_eq!(spec("a@18446744073709551615"), Ok(StepSpec::Step(u64::MAX)));
+        for bad in ["a@", "a@+1", "a@-1", "a@newest", "a@LATEST", "A@1", "@1", "a@1@2", "a@18446744073709551616"] {
             assert!(spec(bad).is_err(), "{bad:?}");
         }
     }

@@ -157,10 +157,11 @@ impl<'w, 's> Worker<'w, 's> {
     }
 
     fn read(&mut self, file: &ScanFile) -> Result<FileOutcome, PushError> {
-        let path = self.scan.base.join(&file.path);
+        let path = self.scan.path(file);
         let failed = |source: std::io::Error| PushError::Source { path: path.clone(), source };
         // A pipe or device that took the file's place must not be waited for.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let follow = if file.is_given { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
         let mut source = match rustix::fs::open(&path, flags, Mode::empty()) {
             Ok(descriptor) => File::from(descriptor),
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NXIO) => {

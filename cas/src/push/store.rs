@@ -32,6 +32,17 @@ pub(super) struct Counts {
     pub(super) new_bytes: AtomicU64,
 }
 
+/// What a store does with what it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storing {
+    /// Stores it, with what an interrupted push left behind.
+    Push,
+    /// Stores it alone: something late, while the packs of its push wait for their record.
+    Late,
+    /// Stores nothing and counts bytes.
+    Nothing,
+}
+
 /// What the threads send to the packer.
 enum Message {
     Run(PackKind, FrameRun),
@@ -51,12 +62,12 @@ pub(super) struct Store<'s> {
     /// Chunks claimed by a thread of this push, until their pack is in the index.
     claimed: [Mutex<BTreeSet<(FrameKind, ChunkId)>>; SHARDS],
     failed: AtomicBool,
-    dry_run: bool,
+    storing: Storing,
     pub(super) counts: Counts,
 }
 
 impl<'s> Store<'s> {
-    pub(super) fn new(repository: &'s Repository, index: &'s LocalIndex, ids: &'s Random, dry_run: bool) -> Self {
+    pub(super) fn new(repository: &'s Repository, index: &'s LocalIndex, ids: &'s Random, storing: Storing) -> Self {
         let (sender, receiver) = bounded(RUNS_WAITING);
         Self {
             repository,
@@ -66,7 +77,7 @@ impl<'s> Store<'s> {
             receiver: Mutex::new(Some(receiver)),
             claimed: std::array::from_fn(|_| Mutex::default()),
             failed: AtomicBool::new(false),
-            dry_run,
+            storing,
             counts: Counts::default(),
         }
     }
@@ -111,7 +122,7 @@ impl<'s> Store<'s> {
 
     /// The packer's thread.
     fn pack(&self, receiver: Receiver<Message>) -> Result<Stored, PackError> {
-        if self.dry_run {
+        if self.storing == Storing::Nothing {
             return Ok(count_only(&receiver));
         }
         let durable = |pack: &PendingPack| self.release(pack);
@@ -123,7 +134,9 @@ impl<'s> Store<'s> {
             self.repository.state().index_generation,
             &durable,
         );
-        packer.adopt()?;
+        if self.storing == Storing::Push {
+            packer.adopt()?;
+        }
         loop {
             match receiver.recv() {
                 Ok(Message::Run(kind, run)) => packer.add(kind, run)?,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forebay_format::{ChunkId, DecodeError, FrameKind, RefName};
+use forebay_format::{ChunkId, DecodeError, FrameKind, RefName, StepSpec};
 
 use crate::class::{Classify, ErrorClass};
 use crate::codec::CodecError;
@@ -101,6 +101,16 @@ pub enum ResolveError {
         /// Sequence of the newest.
         newest: u64,
     },
+    /// No such checkpoint of the run.
+    #[error("{name} has no checkpoint {spec}; {}", known_steps(name, *latest))]
+    NoStep {
+        /// The run.
+        name: RefName,
+        /// The step asked for.
+        spec: StepSpec,
+        /// Step of the latest checkpoint; `None` if no version of the ref is one.
+        latest: Option<u64>,
+    },
     /// A prefix stands for several versions.
     #[error("{name}@{version} stands for {matches} versions; write more digits")]
     Ambiguous {
@@ -119,10 +129,17 @@ pub enum ResolveError {
 impl Classify for ResolveError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NotFound { .. } | Self::NoVersion { .. } => ErrorClass::NotFound,
+            Self::NotFound { .. } | Self::NoVersion { .. } | Self::NoStep { .. } => ErrorClass::NotFound,
             Self::Ambiguous { .. } => ErrorClass::Usage,
             Self::Log(source) => source.class(),
         }
+    }
+}
+
+fn known_steps(name: &RefName, latest: Option<u64>) -> String {
+    match latest {
+        Some(step) => format!("the latest is {name}@{step}, `forebay checkpoint ls {name}` lists them"),
+        None => "none of its versions is a checkpoint".to_owned(),
     }
 }
 
@@ -212,6 +229,22 @@ pub enum ReadError {
         /// What happened, node by name.
         detail: String,
     },
+}
+
+impl ReadError {
+    /// The chunk it is about.
+    #[must_use]
+    pub const fn chunk(&self) -> Option<ChunkId> {
+        match self {
+            Self::Missing { id, .. }
+            | Self::Pack { id, .. }
+            | Self::Frame { id, .. }
+            | Self::Kind { id, .. }
+            | Self::Content { id, .. } => Some(*id),
+            Self::Codec(source) => Some(source.chunk()),
+            _ => None,
+        }
+    }
 }
 
 impl Classify for ReadError {

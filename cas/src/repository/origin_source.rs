@@ -152,6 +152,14 @@ impl ChunkSource for OriginSource {
         Err(first_error.unwrap_or(ReadError::Missing { id, kind }))
     }
 
+    fn has(&self, id: ChunkId, kind: FrameKind) -> Result<bool, ReadError> {
+        match locate(&self.index, id, kind) {
+            Ok(_) => Ok(true),
+            Err(ReadError::Missing { .. } | ReadError::Kind { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn traffic(&self) -> Traffic {
         Traffic {
             wire_bytes: self.origin.read_bytes(),

@@ -46,6 +46,14 @@ impl ChunkReader {
         self.source.chunk(id, kind)
     }
 
+    /// Whether a chunk is there.
+    ///
+    /// # Errors
+    /// [`ReadError`] if it cannot be found out.
+    pub fn has(&self, id: ChunkId, kind: FrameKind) -> Result<bool, ReadError> {
+        self.source.has(id, kind)
+    }
+
     /// Reads a snapshot.
     ///
     /// # Errors

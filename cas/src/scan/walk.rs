@@ -25,23 +25,21 @@ pub struct ScanOptions<'o> {
     pub own_folders: &'o [PathBuf],
 }
 
-/// Lists a folder, or a single file as a folder of one. A symbolic link is followed only if it is the path itself.
+/// Lists a folder; or a single file as a folder of one; or several folders and files as one folder with these, each by
+/// its last name. A symbolic link is followed only if it is one of the paths itself.
 ///
 /// # Errors
 /// [`ScanError`] names the path that cannot be listed or stored.
 pub fn scan(
-    path: &Path,
+    paths: &[PathBuf],
     options: &ScanOptions<'_>,
     progress: &Progress,
     notices: &dyn Notices,
     cancel: &Cancel,
 ) -> Result<Scan, ScanError> {
-    let stat = rustix::fs::stat(path).map_err(|source| match source {
-        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => ScanError::absent(path),
-        source => ScanError::io(path, source),
-    })?;
     let mut walker = Walker {
-        base: path.to_owned(),
+        given: PathBuf::new(),
+        bases: Vec::new(),
         exclude: Patterns::new(options.exclude)?,
         own: options.own_folders.iter().filter_map(|folder| rustix::fs::stat(folder).ok()).map(|s| key(&s)).collect(),
         progress,
@@ -53,21 +51,23 @@ pub fn scan(
         skipped: 0,
         vanished: 0,
     };
-    let root = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => walker.folder(&PathBuf::new(), &stat, 0)?,
-        FileType::RegularFile => walker.single_file(path, &stat)?,
-        _ => return Err(ScanError::NotFolder { path: path.to_owned() }),
+    let root = match paths {
+        [path] => walker.alone(path)?,
+        _ => walker.side_by_side(paths)?,
     };
-    let Walker { base, mut files, names, bytes, skipped, vanished, .. } = walker;
+    let Walker { bases, mut files, names, bytes, skipped, vanished, .. } = walker;
     group_hard_links(&mut files, &names);
-    Ok(Scan { base, root, files, bytes, skipped, vanished })
+    Ok(Scan { bases, root, files, bytes, skipped, vanished })
 }
 
 /// A name with what the file system says of it.
 type Listed = (Box<[u8]>, Stat);
 
 struct Walker<'w> {
-    base: PathBuf,
+    /// The path that is listed: the only one that is followed if it is a link.
+    given: PathBuf,
+    /// Paths of files start from the last of these.
+    bases: Vec<PathBuf>,
     exclude: Patterns,
     own: Vec<(u64, u64)>,
     progress: &'w Progress,
@@ -82,20 +82,58 @@ struct Walker<'w> {
 }
 
 impl Walker<'_> {
-    /// A file given as the path itself: a folder with one entry, the same for every copy of the file.
-    fn single_file(&mut self, path: &Path, stat: &Stat) -> Result<ScanDir, ScanError> {
-        let name = path.file_name().unwrap_or_default();
-        self.check_name(path, name.as_bytes())?;
-        path.parent().unwrap_or_else(|| Path::new("")).clone_into(&mut self.base);
-        let kind = self.file(PathBuf::from(name), stat);
-        let entry = ScanEntry { name: name.as_bytes().into(), kind };
-        Ok(ScanDir { mode: 0o755, mtime: mtime(stat), entries: vec![entry] })
+    /// The only path: what is in the folder; a file as a folder with one entry, the same for every copy of the file.
+    fn alone(&mut self, path: &Path) -> Result<ScanDir, ScanError> {
+        let stat = stat_given(path)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return self.side_by_side(std::slice::from_ref(&path.to_owned()));
+        }
+        self.start(path, path);
+        self.folder(Path::new(""), &stat, 0)
+    }
+
+    /// Each path by its last name, in a folder that is as new as the newest of them.
+    fn side_by_side(&mut self, paths: &[PathBuf]) -> Result<ScanDir, ScanError> {
+        let mut named: Vec<(&OsStr, &Path)> = Vec::with_capacity(paths.len());
+        for path in paths {
+            let name = path.file_name().ok_or_else(|| ScanError::Nameless { path: path.clone() })?;
+            named.push((name, path));
+        }
+        named.sort_unstable();
+        if let Some(pair) = named.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(ScanError::SameName { one: pair[0].1.to_owned(), other: pair[1].1.to_owned() });
+        }
+        let mut newest = Timestamp { seconds: i64::MIN, nanos: 0 };
+        let mut entries = Vec::with_capacity(named.len());
+        for (name, path) in named {
+            self.check_name(path, name.as_bytes())?;
+            let stat = stat_given(path)?;
+            newest = newest.max(mtime(&stat));
+            self.start(path, path.parent().unwrap_or_else(|| Path::new("")));
+            let kind = match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => ScanKind::Dir(self.folder(Path::new(name), &stat, 1)?),
+                FileType::RegularFile => self.file(PathBuf::from(name), &stat, true),
+                _ => return Err(ScanError::NotFolder { path: path.to_owned() }),
+            };
+            entries.push(ScanEntry { name: name.as_bytes().into(), kind });
+        }
+        Ok(ScanDir { mode: 0o755, mtime: newest, entries })
+    }
+
+    /// Goes on with one of the paths, whose files are found from `base`.
+    fn start(&mut self, given: &Path, base: &Path) {
+        given.clone_into(&mut self.given);
+        self.bases.push(base.to_owned());
+    }
+
+    fn base(&self) -> &Path {
+        self.bases.last().expect("a path was started before anything below it")
     }
 
     fn folder(&mut self, relative: &Path, stat: &Stat, depth: u32) -> Result<ScanDir, ScanError> {
-        let path = self.base.join(relative);
+        let path = self.base().join(relative);
         if self.cancel.is_cancelled() {
-            return Err(ScanError::Interrupted { path: self.base.clone() });
+            return Err(ScanError::Interrupted { path: self.given.clone() });
         }
         let limit = Limits::DEFAULT.tree_depth;
         if depth > limit {
@@ -115,7 +153,7 @@ impl Walker<'_> {
 
     /// All names of a folder with what they are. The folder is closed again before those below are opened.
     fn list(&mut self, path: &Path) -> Result<Vec<Listed>, ScanError> {
-        let follow = if path == self.base { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let follow = if path == self.given { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
         let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| ScanError::io(path, source))?;
         let mut listed = Vec::new();
@@ -152,7 +190,7 @@ impl Walker<'_> {
         if self.exclude.matches(&relative, kind == FileType::Directory) {
             return Ok(None);
         }
-        let path = self.base.join(&relative);
+        let path = self.base().join(&relative);
         self.check_name(&path, name)?;
         match kind {
             FileType::Directory if self.own.contains(&key(stat)) => {
@@ -161,7 +199,7 @@ impl Walker<'_> {
                 Ok(None)
             }
             FileType::Directory => self.folder(&relative, stat, depth + 1).map(ScanKind::Dir).map(Some),
-            FileType::RegularFile => Ok(Some(self.file(relative, stat))),
+            FileType::RegularFile => Ok(Some(self.file(relative, stat, false))),
             FileType::Symlink => self.link(&path, stat),
             other => {
                 self.warn("skipped", &path, &format!("left out: it is a {}", special(other)));
@@ -171,7 +209,7 @@ impl Walker<'_> {
         }
     }
 
-    fn file(&mut self, path: PathBuf, stat: &Stat) -> ScanKind {
+    fn file(&mut self, path: PathBuf, stat: &Stat, is_given: bool) -> ScanKind {
         let number = self.files.len();
         let stamp = stamp(stat);
         let (device, inode) = key(stat);
@@ -187,7 +225,8 @@ impl Walker<'_> {
         }
         Progress::add(&self.progress.files_total, 1);
         let mode = stat.st_mode & MODE_BITS;
-        self.files.push(ScanFile { path, device, inode, mode, stamp, same_as, hard_link: None });
+        let base = self.bases.len() - 1;
+        self.files.push(ScanFile { path, base, is_given, device, inode, mode, stamp, same_as, hard_link: None });
         ScanKind::File(number)
     }
 
@@ -214,6 +253,14 @@ impl Walker<'_> {
         let message = format!("{} {what}", path.display());
         self.notices.warn(Warning { kind, message, path: Some(path.as_os_str().as_bytes().to_vec()) });
     }
+}
+
+/// What the file system says of a path given, links followed.
+fn stat_given(path: &Path) -> Result<Stat, ScanError> {
+    rustix::fs::stat(path).map_err(|source| match source {
+        rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR => ScanError::absent(path),
+        source => ScanError::io(path, source),
+    })
 }
 
 /// Files found under several names get a number that depends on their first path alone.

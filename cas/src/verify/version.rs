@@ -67,6 +67,11 @@ pub(super) fn verify_manifests(
     };
     let mut seen = BTreeSet::new();
     for version in state.refs.iter().flat_map(|one| &one.versions) {
+        if let Some(envelope) = version.envelope
+            && let Err(error) = locate(reader.index(), envelope, FrameKind::Envelope)
+        {
+            findings.bad(&format!("signature of snapshot {}", version.snapshot), error)?;
+        }
         let Some(files) = files_of(&reader, version.snapshot, cancel, findings, &mut seen)? else { continue };
         for (path, file) in files {
             let listed = for_each_chunk(&reader, &file, |chunk| {

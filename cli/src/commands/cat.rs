@@ -23,8 +23,8 @@ pub(crate) fn run(context: &Context<'_>, path: &OsStr) -> Result<(), Failure> {
     if context.output.is_json() {
         return Err(Failure::usage("cat prints the bytes of a file, which --json has no place for; leave --json out"));
     }
-    let version = library::open(context, &version, &TransferArgs::default(), false)?;
-    let reader = version.reader;
+    let opened = library::open(context, &version, &TransferArgs::default(), false)?;
+    let (version, reader) = (opened.version, opened.reader);
     let snapshot = reader.snapshot(version.snapshot)?;
     let shown = text::name(&path);
     let file = match find(&reader, &snapshot.root, &path)? {

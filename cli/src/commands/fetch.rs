@@ -21,7 +21,8 @@ pub(crate) fn run(context: &Context<'_>, args: &FetchArgs) -> Result<(), Failure
         threads: context.settings.values.threads,
     };
     let meter = context.meter("fetch");
-    let result = fetch(&opened.reader, context.clock(), opened.snapshot, &options, meter.progress(), &context.cancel);
+    let result =
+        fetch(&opened.reader, context.clock(), opened.version.snapshot, &options, meter.progress(), &context.cancel);
     drop(meter);
     let report = result.map_err(explain)?;
     show(context, args, &report)
@@ -59,7 +60,7 @@ fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport) -> Result
 }
 
 /// Where bytes came from, in words.
-fn from(traffic: &Traffic) -> String {
+pub(super) fn from(traffic: &Traffic) -> String {
     let parts = [
         (traffic.cache_bytes, "cache"),
         (traffic.site_bytes, "site"),
@@ -74,7 +75,7 @@ fn from(traffic: &Traffic) -> String {
     if parts.is_empty() { "nothing moved".to_owned() } else { parts.join(", ") }
 }
 
-fn explain(error: FetchError) -> Failure {
+pub(super) fn explain(error: FetchError) -> Failure {
     let fields = match &error {
         FetchError::Offline { missing_files, missing_bytes, .. } => {
             json!({ "missing_files": missing_files, "missing_bytes": missing_bytes })

@@ -18,8 +18,8 @@ use crate::text;
 pub(crate) fn run(context: &Context<'_>, args: &LsArgs) -> Result<(), Failure> {
     let (version, path) = split_path(&args.path)?;
     let path = path.unwrap_or_default();
-    let version = library::open(context, &version, &TransferArgs::default(), false)?;
-    let reader = version.reader;
+    let opened = library::open(context, &version, &TransferArgs::default(), false)?;
+    let (version, reader) = (opened.version, opened.reader);
     let snapshot = reader.snapshot(version.snapshot)?;
     let mut lister = Lister { context, long: args.long, listed: 0 };
     let directory = match find(&reader, &snapshot.root, &path)? {

@@ -72,9 +72,9 @@ struct Opened {
 /// Finds a version and what it is read from.
 fn open(context: &Context<'_>, version: &str) -> Result<Opened, Failure> {
     let opened = library::open(context, version, &TransferArgs::default(), true)?;
-    let snapshot = opened.reader.snapshot(opened.snapshot)?;
-    let name = format!("{}@{}", opened.name, opened.sequence);
-    Ok(Opened { name, id: opened.snapshot, snapshot, source: Arc::new(opened.reader) })
+    let snapshot = opened.reader.snapshot(opened.version.snapshot)?;
+    let name = format!("{}@{}", opened.name, opened.version.sequence);
+    Ok(Opened { name, id: opened.version.snapshot, snapshot, source: Arc::new(opened.reader) })
 }
 
 /// Shows the result as one line, or as JSON.

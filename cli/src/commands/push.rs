@@ -1,6 +1,7 @@
 //! `forebay push`
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use forebay_cas::push::{Expect, PushError, PushOptions, PushReport, push};
 use forebay_cas::scan::{ScanError, check_path};
@@ -13,32 +14,37 @@ use crate::text;
 
 pub(crate) fn run(context: &Context<'_>, args: &PushArgs) -> Result<(), Failure> {
     let options = PushOptions {
-        path: args.path.clone(),
+        paths: vec![args.path.clone()],
         name: ref_name(&args.name)?,
         expect: args.expect.as_deref().map(parse_expect).transpose()?,
+        step: None,
+        parent: None,
+        signer: None,
         labels: args.label.iter().map(|label| parse_label(label)).collect::<Result<BTreeMap<_, _>, _>>()?,
         exclude: args.exclude.clone(),
         allow_changed: args.allow_changed,
         dry_run: args.dry_run,
         threads: context.settings.values.threads,
     };
-    if options.path.as_os_str().is_empty() {
-        return Err(Failure::usage("the path to push is empty"));
-    }
-    // Nothing is made for a path that is not there or cannot be pushed.
-    match std::fs::metadata(&options.path) {
-        Ok(meta) if !meta.is_dir() && !meta.is_file() => {
-            return Err(ScanError::NotFolder { path: options.path }.into());
-        }
-        Ok(_) => {}
-        Err(source) => check_path(&options.path, &source)?,
-    }
+    check_source(&args.path)?;
     let mut repository = if args.dry_run { context.repository_or_imagined()? } else { context.repository_or_new()? };
     let meter = context.meter("push");
     let result = push(&mut repository, &options, meter.progress(), &context.cancel);
     drop(meter);
     let report = result.map_err(explain)?;
     show(context, args, &report)
+}
+
+/// Nothing is made for a path that is not there or cannot be pushed.
+pub(super) fn check_source(path: &Path) -> Result<(), Failure> {
+    if path.as_os_str().is_empty() {
+        return Err(Failure::usage("the path to push is empty"));
+    }
+    match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_dir() && !meta.is_file() => Err(ScanError::NotFolder { path: path.to_owned() }.into()),
+        Ok(_) => Ok(()),
+        Err(source) => Ok(check_path(path, &source)?),
+    }
 }
 
 fn show(context: &Context<'_>, args: &PushArgs, report: &PushReport) -> Result<(), Failure> {

@@ -49,6 +49,7 @@ pub(crate) fn log(context: &Context<'_>, name: &str) -> Result<(), Failure> {
             json!({
                 "ref": name.as_str(), "seq": version.sequence, "snapshot": id,
                 "parent": version.parent.map(|parent| parent.to_hex()), "log_seq": version.log_sequence,
+                "step": version.step,
                 "time": text::time_json(version.time), "writer": version.writer,
             }),
         )?;

@@ -2,9 +2,9 @@
 
 use forebay_format::{
     BudgetAmount, BudgetChange, BudgetRecord, BudgetState, ChunkId, ChunkRef, ChunkerParams, Codec, Content,
-    DecodeError, Digest, Directory, Entry, EntryKind, FrameHeader, HOLE_BLOCK, Hole, INLINE_MAX, LedgerRecord, Limits,
-    ListNode, ListRef, LogRecord, LogState, PackFooter, PackTrailer, RepositoryConfig, RepositoryId, Row, Segment,
-    SegmentPack, Snapshot, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
+    DecodeError, Digest, Directory, Entry, EntryKind, Envelope, FrameHeader, HOLE_BLOCK, Hole, INLINE_MAX,
+    LedgerRecord, Limits, ListNode, ListRef, LogRecord, LogState, PackFooter, PackTrailer, RepositoryConfig,
+    RepositoryId, Row, Segment, SegmentPack, Snapshot, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
 };
 
 use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
@@ -324,6 +324,8 @@ fn records_that_no_log_has_are_refused() {
     refused(1, |record| record.refs[0].new = None);
     refused(2, |record| record.refs[0].parent = record.refs[0].old);
     refused(2, |record| record.refs[0].envelope = Some(ChunkId::of(b"envelope")));
+    refused(2, |record| record.refs[0].step = Some(0));
+    refused(1, |record| record.refs[0].step = Some(u64::MAX));
     assert!(LogRecord::decode(REPOSITORY, 2, &record().encode()).is_err(), "another number's record");
     let other = LogRecord { repository: OTHER, ..record() };
     assert!(LogRecord::decode(REPOSITORY, 1, &other.encode()).is_err(), "another repository's record");
@@ -349,6 +351,8 @@ fn states_that_no_log_comes_to_are_refused() {
     refused(|state| state.refs[1].versions[0].sequence = 2);
     refused(|state| state.refs[1].versions[1].log_sequence = 1);
     refused(|state| state.refs[1].versions[1].log_sequence = 3);
+    refused(|state| state.refs[1].versions[1].step = state.refs[1].versions[0].step);
+    refused(|state| state.refs[1].versions[0].step = Some(u64::MAX));
     assert!(LogState::decode(REPOSITORY, 1, &state(2).encode()).is_err(), "another number's state");
     let other = LogState { repository: OTHER, ..state(2) };
     assert!(LogState::decode(REPOSITORY, 2, &other.encode()).is_err(), "another repository's state");
@@ -492,6 +496,7 @@ fn objects_over_their_limits_are_not_decoded() {
     too_long(BudgetRecord::decode(REPOSITORY, 1, &zeros(limits.log_record_bytes)).unwrap_err());
     too_long(BudgetState::decode(REPOSITORY, 1, &zeros(limits.log_state_bytes)).unwrap_err());
     too_long(LedgerRecord::decode(REPOSITORY, NODE, MONTH, 1, &zeros(limits.log_record_bytes)).unwrap_err());
+    too_long(Envelope::decode(&zeros(limits.envelope_bytes)).unwrap_err());
 }
 
 fn with_trailer(footer: &[u8]) -> Vec<u8> {

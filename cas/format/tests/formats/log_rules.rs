@@ -78,6 +78,7 @@ fn a_removed_ref_keeps_its_number_and_loses_its_history() {
             new: Some(SnapshotId::of(b"again")),
             parent: None,
             envelope: None,
+            step: Some(1_200),
         }],
         ..removal()
     };
@@ -89,6 +90,39 @@ fn a_removed_ref_keeps_its_number_and_loses_its_history() {
     let newest = removed.newest(&name).unwrap();
     assert_eq!((newest.sequence, newest.log_sequence, newest.snapshot), (3, 3, SnapshotId::of(b"again")));
     assert_eq!(removed.find(&name).unwrap().versions.len(), 1);
+}
+
+#[test]
+fn steps_find_versions_and_no_step_comes_twice() {
+    let name: RefName = "data/two".parse().unwrap();
+    let mut state = state(2);
+    let steps = |state: &LogState| {
+        let found = state.find(&name).unwrap();
+        found.versions.iter().map(|version| version.step).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&state), [Some(1_200), Some(0)]);
+    assert_eq!(state.find_step(&name, 1_200).unwrap().sequence, 1);
+    // The latest is the one saved last, not the one with the highest step.
+    assert_eq!(state.latest_step(&name).unwrap().step, Some(0));
+    let next = |state: &LogState, step| {
+        let (sequence, old) = (state.next_sequence(&name), state.newest(&name).map(|version| version.snapshot));
+        let new = Some(SnapshotId::of(&sequence.to_le_bytes()));
+        let change = RefChange { name: name.clone(), sequence, old, new, parent: old, envelope: None, step };
+        LogRecord { sequence: state.sequence + 1, previous: state.last, refs: vec![change], ..removal() }
+    };
+    for twice in [0, 1_200] {
+        let before = state.clone();
+        assert!(state.apply(&next(&before, Some(twice)), Digest::of(b"3")).is_err(), "step {twice} again");
+        assert_eq!(state, before);
+    }
+    let plain = next(&state, None);
+    state.apply(&plain, Digest::of(b"3")).unwrap();
+    assert_eq!((state.newest(&name).unwrap().step, state.latest_step(&name).unwrap().step), (None, Some(0)));
+    let further = next(&state, Some(7));
+    state.apply(&further, Digest::of(b"4")).unwrap();
+    assert_eq!(state.latest_step(&name).unwrap().sequence, 4);
+    let other = "data/one".parse().unwrap();
+    assert!(state.find_step(&other, 7).is_none() && state.latest_step(&other).is_none());
 }
 
 #[test]
@@ -133,6 +167,7 @@ fn log_impl(steps: &[Step]) {
                 new: *new,
                 parent,
                 envelope: None,
+                step: None,
             });
         }
         let record = LogRecord {

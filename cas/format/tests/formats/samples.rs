@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use forebay_format::{
     BookingId, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth, BudgetOpen,
     BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams, Cipher,
-    Codec, Content, Digest, Directory, Entry, EntryKind, FRAME_HEADER_LEN, FileDigest, FileEntry, FrameHeader,
-    FrameKind, Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef, LogRecord, LogState, Nonce,
-    PackFooter, PackId, PackTrailer, RefChange, RepositoryConfig, Row, Segment, SegmentId, SegmentPack, SegmentRef,
-    Snapshot, SnapshotId, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
+    Codec, Content, Digest, Directory, Entry, EntryKind, Envelope, EnvelopeSignature, FRAME_HEADER_LEN, FileDigest,
+    FileEntry, FrameHeader, FrameKind, Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef,
+    LogRecord, LogState, Nonce, PackFooter, PackId, PackTrailer, RefChange, RepositoryConfig, Row, Segment, SegmentId,
+    SegmentPack, SegmentRef, Snapshot, SnapshotId, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
 };
 
 use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
@@ -32,9 +32,9 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Nodes, lists and snapshots are chunks: their id protects them, not their own bytes.
+    /// Envelopes, nodes, lists and snapshots are chunks: their id protects them, not their own bytes.
     pub(crate) fn protects_itself(&self) -> bool {
-        !matches!(self.target, "list" | "snapshot" | "tree")
+        !matches!(self.target, "envelope" | "list" | "snapshot" | "tree")
     }
 
     /// Where its CBOR begins and ends.
@@ -68,6 +68,7 @@ pub(crate) fn samples() -> Vec<Sample> {
             BudgetState::decode(REPOSITORY, 0, bytes).is_ok()
         }),
         sample("config", "config", config().encode(), |bytes| RepositoryConfig::decode(bytes).is_ok()),
+        sample("envelope", "envelope", envelope().encode(), |bytes| Envelope::decode(bytes).is_ok()),
         sample("footer", "footer", footer().encode(), |bytes| decode_footer(bytes).is_some()),
         sample("frame", "frame", header(b"one", Codec::Zstd, 50, 3).encode().to_vec(), |bytes| {
             FrameHeader::decode(bytes).is_ok_and(|_| bytes.len() == FRAME_HEADER_LEN)
@@ -197,6 +198,18 @@ pub(crate) fn snapshot() -> Snapshot {
     }
 }
 
+pub(crate) fn envelope() -> Envelope {
+    let signature = |key_id: Option<&str>, len| EnvelopeSignature {
+        key_id: key_id.map(str::to_owned),
+        signature: (0_u8..=255).rev().take(len).collect(),
+    };
+    Envelope {
+        payload_type: "application/vnd.in-toto+json".to_owned(),
+        payload: br#"{"_type":"https://in-toto.io/Statement/v1"}"#.to_vec(),
+        signatures: vec![signature(Some("66301bbf"), 64), signature(None, 70)],
+    }
+}
+
 /// The first record: two refs, one segment.
 pub(crate) fn record() -> LogRecord {
     let change = |name: &str, new| RefChange {
@@ -206,6 +219,7 @@ pub(crate) fn record() -> LogRecord {
         new: Some(SnapshotId::of(new)),
         parent: None,
         envelope: Some(ChunkId::of(b"envelope")),
+        step: (name == "data/two").then_some(1_200),
     };
     let name =
         SegmentRef { id: SegmentId::from_bytes([3; 16]), generation: 5, digest: Digest::of(b"segment"), len: 99 };
@@ -233,6 +247,7 @@ pub(crate) fn removal() -> LogRecord {
         new,
         parent: new.map(|_| old),
         envelope: None,
+        step: new.map(|_| 0),
     };
     LogRecord {
         sequence: 2,

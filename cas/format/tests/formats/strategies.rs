@@ -122,14 +122,15 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
 }
 
 pub(crate) fn record() -> impl Strategy<Value = LogRecord> {
-    let change = (sequence(), option::of(snapshot_id()), option::of(snapshot_id()), option::of(chunk_id()));
+    let vouched = (option::of(chunk_id()), option::of(step_number()));
+    let change = (sequence(), option::of(snapshot_id()), option::of(snapshot_id()), vouched);
     let refs = btree_map(ref_name(), (change, snapshot_id()), 0..6).prop_map(|changes| {
-        let change = |(name, ((sequence, new, parent, envelope), old)): (RefName, ((_, Option<_>, _, _), _))| {
-            let (old, parent, envelope) = match new {
-                None => (Some(old), None, None),
-                Some(_) => (parent, parent, envelope),
+        let change = |(name, ((sequence, new, parent, vouched), old)): (RefName, ((_, Option<_>, _, _), _))| {
+            let (old, parent, (envelope, step)) = match new {
+                None => (Some(old), None, (None, None)),
+                Some(_) => (parent, parent, vouched),
             };
-            RefChange { name, sequence, old, new, parent, envelope }
+            RefChange { name, sequence, old, new, parent, envelope, step }
         };
         changes.into_iter().map(change).collect::<Vec<_>>()
     });
@@ -153,15 +154,17 @@ pub(crate) fn record() -> impl Strategy<Value = LogRecord> {
 /// Any state that a log of enough records can come to.
 pub(crate) fn state() -> impl Strategy<Value = LogState> {
     let version = (1..1_000_u64, 1..1_000_u64, snapshot_id(), option::of(snapshot_id()), time(), ".{0,20}");
-    let versions = vec((version, option::of(chunk_id())), 0..6);
+    let versions = vec((version, option::of(chunk_id()), option::of(1..1_000_u64)), 0..6);
     let refs = btree_map(ref_name(), (versions, 1..1_000_u64), 0..6).prop_map(|refs| {
         let ref_state = |(name, (versions, sequence)): (RefName, (Vec<_>, u64))| {
-            let mut last = (0, 0);
-            let version = |((skip, log_skip, snapshot, parent, time, writer), envelope)| {
-                last = (last.0 + skip, last.1 + log_skip);
-                let (sequence, log_sequence) = last;
-                RefVersion { sequence, snapshot, parent, log_sequence, time, writer, envelope }
-            };
+            let mut last = (0, 0, 0);
+            let version =
+                |((skip, log_skip, snapshot, parent, time, writer), envelope, step_skip): (_, _, Option<_>)| {
+                    last = (last.0 + skip, last.1 + log_skip, last.2 + step_skip.unwrap_or(0));
+                    let (sequence, log_sequence, step) = last;
+                    let step = step_skip.map(|_| step);
+                    RefVersion { sequence, snapshot, parent, log_sequence, time, writer, envelope, step }
+                };
             let versions: Vec<RefVersion> = versions.into_iter().map(version).collect();
             let sequence = versions.last().map_or(sequence, |version| version.sequence);
             RefState { name, sequence, versions }
@@ -347,6 +350,11 @@ fn segment_ref() -> impl Strategy<Value = SegmentRef> {
 /// Numbers of one, two and many bytes.
 fn sequence() -> impl Strategy<Value = u64> {
     prop_oneof![1..30_u64, 1..=1_u64 << 62]
+}
+
+/// Steps start from 0.
+fn step_number() -> impl Strategy<Value = u64> {
+    prop_oneof![0..30_u64, 0..=1_u64 << 62]
 }
 
 fn time() -> impl Strategy<Value = Timestamp> {
