@@ -14,6 +14,7 @@
 mod content;
 mod forge;
 mod mounted;
+mod nodes;
 mod outcome;
 mod running;
 mod s3;
@@ -23,6 +24,7 @@ mod tree;
 pub use content::{Seeded, rnd, write_rnd, write_rnd_file};
 pub use forge::{Forge, dir_entry, file_entry, inline_file, link_entry, with_totals};
 pub use mounted::{Mounted, mount_sources};
+pub use nodes::Serving;
 pub use outcome::{Class, Outcome, bytes_of, field, raw_path, text};
 pub use running::{Running, wait_until};
 pub use s3::{Action, LoggedRequest, Rule, S3Server};
