@@ -21,6 +21,8 @@ pub enum Class {
     NotFound,
     /// Bytes or a manifest fail a check.
     Corrupt,
+    /// Identity, signature or policy refuses.
+    Auth,
     /// Origin or node out of reach.
     Net,
     /// A local disk is full or not writable.
@@ -44,6 +46,7 @@ impl Class {
             Self::Usage => 2,
             Self::NotFound => 3,
             Self::Corrupt => 4,
+            Self::Auth => 5,
             Self::Net => 7,
             Self::Space => 8,
             Self::Conflict => 9,
@@ -61,6 +64,7 @@ impl Class {
             Self::Usage => "USAGE",
             Self::NotFound => "NOT_FOUND",
             Self::Corrupt => "CORRUPT",
+            Self::Auth => "AUTH",
             Self::Net => "NET",
             Self::Space => "SPACE",
             Self::Conflict => "CONFLICT",
