@@ -68,11 +68,15 @@ fn is_refused(case: &Case) {
     for args in commands() {
         let refused = sandbox.command(["checkpoint"]).args(&args).json().run();
         let refused = refused.ends_in_one_of(&[Class::Auth, Class::Corrupt]);
-        let message = refused.error()["message"].as_str().unwrap().to_owned();
+        let message = refused.error()["message"].to_string();
         assert!(message.contains(&format!("{RUN}@{STEP}")), "it names the checkpoint: {message}");
         assert!(message.contains(case.says), "it says «{}»: {message}", case.says);
         assert!(!String::from_utf8_lossy(&refused.stdout).contains("\"verified\":true"), "{refused:?}");
-        assert_eq!(std::fs::read_dir(sandbox.path("D")).unwrap().count(), 0, "{args:?}: the destination stays empty");
+        assert_eq!(
+            std::fs::read_dir(sandbox.path("D")).expect("D is there").count(),
+            0,
+            "{args:?}: the destination stays empty"
+        );
     }
 }
 

@@ -35,7 +35,7 @@ fn what_lands_is_the_checkpoint() {
         assert_eq!((staged.num("bytes"), staged.str("device").as_str()), (bytes, "host"));
         assert_eq!(staged.result()["verified"], true, "hashed where it landed, and equal to the manifest");
         let slabs = staged.num("slab_bytes");
-        assert!(slabs >= 2 * SLAB && slabs <= 16 * SLAB && slabs.is_multiple_of(SLAB), "{slabs}");
+        assert!((2 * SLAB..=16 * SLAB).contains(&slabs) && slabs.is_multiple_of(SLAB), "{slabs}");
         let locked = staged.num("locked");
         assert!(locked <= bytes + slabs + 60 * 4096, "{locked} locked");
         if is_root() {
