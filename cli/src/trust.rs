@@ -168,7 +168,8 @@ fn default_path() -> Result<PathBuf, Failure> {
 fn parse_line(line: &str) -> Option<TrustEntry> {
     let (state, rest) = line.trim().split_once(' ')?;
     let trust = [Trust::Trusted, Trust::Revoked].into_iter().find(|trust| trust.as_str() == state)?;
-    let (key, comment) = rest.trim().split_once(' ').unwrap_or((rest.trim(), ""));
+    let rest = rest.trim();
+    let (key, comment) = rest.split_once(' ').unwrap_or((rest, ""));
     Some(TrustEntry { trust, id: NodeId::from_public_line(key).ok()?, comment: comment.trim().to_owned() })
 }
 

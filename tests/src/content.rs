@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use serde_json::json;
+
 /// `len` bytes that depend on `seed` alone and that no codec can shrink.
 pub fn rnd(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -27,6 +29,23 @@ pub fn write_rnd_file(path: impl AsRef<Path>, seed: u64, len: u64) {
     let mut source = Xof(stream(seed)).take(len);
     io::copy(&mut source, &mut file).expect("a file of the test can be written");
     file.flush().expect("a file of the test can be written");
+}
+
+/// A safetensors file: a header that names these tensors of this type, shape and length in bytes, and random bytes.
+pub fn safetensors(seed: u64, tensors: &[(&str, &str, &[u64], usize)]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut end = 0;
+    for (name, dtype, shape, len) in tensors {
+        let offsets = [end, end + len];
+        header.insert((*name).to_owned(), json!({ "dtype": dtype, "shape": shape, "data_offsets": offsets }));
+        end += len;
+    }
+    let mut json = serde_json::Value::from(header).to_string().into_bytes();
+    json.resize(json.len().next_multiple_of(8), b' ');
+    let mut file = (json.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(&json);
+    file.extend_from_slice(&rnd(seed, end));
+    file
 }
 
 struct Xof(blake3::OutputReader);

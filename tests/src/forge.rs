@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ed25519_dalek::{Signer, SigningKey};
 use forebay_format::{
     ChunkId, ChunkerParams, Cipher, Codec, Digest, Directory, Entry, EntryKind, FRAME_HEADER_LEN, FileDigest,
     FileEntry, FrameHeader, FrameKind, IdScheme, LogRecord, Nonce, PackFooter, PackId, RefChange, RepositoryConfig,
     RepositoryId, Row, Segment, SegmentId, SegmentPack, SegmentRef, Snapshot, SnapshotId, StoredId, Timestamp, Totals,
     TreeNode,
 };
+use serde_json::json;
 
 /// The time of everything forged.
 const TIME: Timestamp = Timestamp { seconds: 1_000_000_000, nanos: 0 };
@@ -69,11 +73,21 @@ impl Forge {
         Directory { node: self.raw(FrameKind::Tree, &node.encode()), totals }
     }
 
+    /// The repository's name.
+    pub fn repository(&self) -> RepositoryId {
+        self.repository
+    }
+
     /// Writes the repository with `root` as the only version of `forged`.
-    pub fn write(mut self, repo: &Path, root: Directory) -> SnapshotId {
-        let labels = std::collections::BTreeMap::new();
-        let snapshot = Snapshot { mode: 0o755, mtime: TIME, root, chunker: CHUNKER, labels };
+    pub fn write(self, repo: &Path, root: Directory) -> SnapshotId {
+        self.write_as(repo, root, Placed { name: "forged", step: None, envelope: None })
+    }
+
+    /// Writes the repository with `root` as its only version.
+    pub fn write_as(mut self, repo: &Path, root: Directory, placed: Placed<'_>) -> SnapshotId {
+        let snapshot = snapshot_of(root);
         self.raw(FrameKind::Snapshot, &snapshot.encode());
+        let envelope = placed.envelope.map(|bytes| self.raw(FrameKind::Envelope, bytes));
         let (pack, len, rows) = self.write_pack(repo);
         let packs = vec![SegmentPack { id: pack, len }];
         let mut segment = Segment { generation: 0, packs, rows: rows.into_iter().map(|row| (row, 0)).collect() };
@@ -81,13 +95,13 @@ impl Forge {
         let name = SegmentRef { id, generation: 0, digest: Digest::of(&bytes), len: bytes.len() as u64 };
         put(&repo.join(format!("index/{:020}/{id}.seg", 0)), &bytes);
         let change = RefChange {
-            name: "forged".parse().expect("a ref name"),
+            name: placed.name.parse().expect("a ref name"),
             sequence: 1,
             old: None,
             new: Some(snapshot.id()),
             parent: None,
-            envelope: None,
-            step: None,
+            envelope,
+            step: placed.step,
         };
         let record = LogRecord {
             repository: self.repository,
@@ -137,6 +151,66 @@ impl Forge {
         let hex = pack.to_hex();
         put(&repo.join(format!("pack/{}/{hex}.pack", &hex[..2])), &bytes);
         (pack, bytes.len() as u64, rows)
+    }
+}
+
+/// How the log speaks of a forged version.
+#[derive(Debug, Clone, Copy)]
+pub struct Placed<'p> {
+    /// The ref.
+    pub name: &'p str,
+    /// The step it is the checkpoint of.
+    pub step: Option<u64>,
+    /// Its signature.
+    pub envelope: Option<&'p [u8]>,
+}
+
+/// The snapshot that [`Forge::write_as`] makes of a folder.
+pub fn snapshot_of(root: Directory) -> Snapshot {
+    Snapshot { mode: 0o755, mtime: TIME, root, chunker: CHUNKER, labels: std::collections::BTreeMap::new() }
+}
+
+/// What a signer says of a checkpoint, written with code of its own.
+#[derive(Debug, Clone)]
+pub struct SignedStatement {
+    /// The repository.
+    pub repository: RepositoryId,
+    /// The run.
+    pub run: String,
+    /// The step.
+    pub step: u64,
+    /// The version.
+    pub snapshot: SnapshotId,
+    /// Files and bytes in it.
+    pub totals: Totals,
+}
+
+impl SignedStatement {
+    /// The envelope that this key makes of it, for the first version of its ref. `cut` bytes of the signature are left out.
+    pub fn envelope(&self, secret: &[u8; 32], cut: usize) -> Vec<u8> {
+        let payload = json!({
+            "_type": "https://in-toto.io/Statement/v1",
+            "subject": [{ "name": self.run, "digest": { "blake3": self.snapshot.to_hex() } }],
+            "predicateType": "urn:forebay:checkpoint:v0",
+            "predicate": {
+                "repository": self.repository.to_hex(), "run": self.run, "step": self.step, "sequence": 1,
+                "previous": null, "files": self.totals.files, "bytes": self.totals.bytes,
+            },
+        })
+        .to_string();
+        let kind = "application/vnd.in-toto+json";
+        let message = format!("DSSEv1 {} {kind} {} {payload}", kind.len(), payload.len());
+        let key = SigningKey::from_bytes(secret);
+        let signature = key.sign(message.as_bytes()).to_bytes();
+        let envelope = json!({
+            "payloadType": kind,
+            "payload": STANDARD.encode(payload),
+            "signatures": [{
+                "keyid": hex::encode(key.verifying_key().as_bytes()),
+                "sig": STANDARD.encode(&signature[..signature.len() - cut]),
+            }],
+        });
+        envelope.to_string().into_bytes()
     }
 }
 

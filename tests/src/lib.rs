@@ -21,8 +21,10 @@ mod s3;
 mod sandbox;
 mod tree;
 
-pub use content::{Seeded, rnd, write_rnd, write_rnd_file};
-pub use forge::{Forge, dir_entry, file_entry, inline_file, link_entry, with_totals};
+pub use content::{Seeded, rnd, safetensors, write_rnd, write_rnd_file};
+pub use forge::{
+    Forge, Placed, SignedStatement, dir_entry, file_entry, inline_file, link_entry, snapshot_of, with_totals,
+};
 pub use mounted::{Mounted, mount_sources};
 pub use nodes::Serving;
 pub use outcome::{Class, Outcome, bytes_of, field, raw_path, text};

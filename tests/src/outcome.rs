@@ -21,6 +21,8 @@ pub enum Class {
     NotFound,
     /// Bytes or a manifest fail a check.
     Corrupt,
+    /// Identity, signature or policy refuses.
+    Auth,
     /// An egress budget refuses.
     Budget,
     /// Origin or node out of reach.
@@ -46,6 +48,7 @@ impl Class {
             Self::Usage => 2,
             Self::NotFound => 3,
             Self::Corrupt => 4,
+            Self::Auth => 5,
             Self::Budget => 6,
             Self::Net => 7,
             Self::Space => 8,
@@ -64,6 +67,7 @@ impl Class {
             Self::Usage => "USAGE",
             Self::NotFound => "NOT_FOUND",
             Self::Corrupt => "CORRUPT",
+            Self::Auth => "AUTH",
             Self::Budget => "BUDGET",
             Self::Net => "NET",
             Self::Space => "SPACE",

@@ -54,7 +54,7 @@ fn checked(envelope: &[u8], keys: &Keys) -> Result<NodeId, SignatureFault> {
 }
 
 fn class(fault: SignatureFault) -> ErrorClass {
-    SignatureError { run: checkpoint().run, step: 1_200, fault }.class()
+    SignatureError { run: checkpoint().run, step: 1_200, fault: Box::new(fault) }.class()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use forebay_checkpoint::signature::{self, CheckError};
 use forebay_checkpoint::{Keys, Tensor, tensors};
 use forebay_format::{ChunkId, Directory, Entry, EntryKind, FileEntry, FrameKind};
 use forebay_transfer::NodeId;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Opened, open};
 use crate::context::Context;
@@ -55,9 +55,17 @@ pub(super) fn run(context: &Context<'_>, checkpoint: &str) -> Result<(), Failure
         "time": text::time_json(version.time), "writer": version.writer,
         "files": totals.files, "bytes": totals.bytes, "tensors": tensors,
         "signature": signed.word, "signed_by": signed.signer.map(|key| key.to_string()),
+        "envelope": envelope(&opened)?,
         "complete": complete, "chunks": chunks, "missing": missing, "damaged": damaged,
     }))?;
     context.output.flush()
+}
+
+/// The signature as it is stored, for other tools that read DSSE.
+fn envelope(opened: &Opened) -> Result<Option<Value>, Failure> {
+    let Some(id) = opened.checkpoint.version.envelope else { return Ok(None) };
+    let bytes = opened.reader.chunk(id, FrameKind::Envelope)?;
+    Ok(serde_json::from_slice(&bytes).ok())
 }
 
 /// What there is to say of the signature. Nothing here refuses it: that is what `restore` and `verify` are for.
