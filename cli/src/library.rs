@@ -84,7 +84,7 @@ fn open_through(
 ) -> Result<Opened, Failure> {
     let first = nodes[0].clone();
     let identity = identity(context)?;
-    let client = Arc::new(Client::new(identity.clone(), nodes));
+    let client = Arc::new(Client::new(identity.clone(), nodes, context.shared_clock()));
     let claim = Claim {
         repository: None,
         tenant: context.settings.values.tenant.clone(),

@@ -9,7 +9,6 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::outcome::Outcome;
 use crate::running::{Running, wait_until};
 use crate::sandbox::{Sandbox, Stdout};
 
@@ -112,14 +111,14 @@ impl Serving {
     }
 
     /// Kills it and waits until it is gone.
-    pub fn kill(mut self) -> Outcome {
+    pub fn kill(mut self) {
         self.running.signal(Signal::KILL);
-        self.running.wait()
+        self.running.wait();
     }
 
-    /// Asks it to stop and waits until it has.
-    pub fn stop(mut self) -> Outcome {
-        self.running.signal(Signal::TERM);
-        self.running.wait()
+    /// Asks it to stop, waits until it has, and checks that it says so.
+    pub fn stop(mut self) {
+        self.running.signal(Signal::INT);
+        assert_eq!(self.running.wait().code(), 130, "a node that is asked to stop is interrupted");
     }
 }

@@ -121,7 +121,7 @@ fn an_edge_that_is_killed_under_load_keeps_what_it_has_and_says_nothing_wrong() 
         fs::remove_dir_all(sandbox.path(&dest)).unwrap();
     }
     assert!(field(&edge.status()["cache"], "entries") > 0);
-    edge.stop().ends(Class::Interrupted);
+    edge.stop();
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn keys_that_are_not_what_they_should_be_are_refused() {
     refused.says("is not known here");
     let key = fs::read_to_string(sandbox.path("one.key.pub")).unwrap();
     fs::write(&clients, format!("{} acme\n", key.trim())).unwrap();
-    gateway.stop().ends(Class::Interrupted);
+    gateway.stop();
     let gateway = Serving::gateway(&sandbox, "gateway", &["--clients", clients.to_str().unwrap()]);
     client(&sandbox, "one", &gateway.addr(), &["--tenant", "other", "fetch", "set", "d"]).wait().ends(Class::Auth);
     client(&sandbox, "one", &gateway.addr(), &["--tenant", "acme", "fetch", "set", "d"]).wait().ok();
@@ -195,7 +195,7 @@ fn a_node_that_turns_a_ref_back_is_not_believed() {
     let gateway = Serving::gateway(&sandbox, "gateway", &[]);
     let listen = gateway.listen().to_owned();
     client(&sandbox, "one", &gateway.addr(), &["fetch", "set", "d"]).wait().ok();
-    gateway.stop().ends(Class::Interrupted);
+    gateway.stop();
     let mut back = Sandbox::new();
     back.set_repo(&old);
     fs::copy(sandbox.path("gateway.key"), back.path("gateway.key")).unwrap();
@@ -245,19 +245,19 @@ fn b35_one_budget_holds_over_two_edges_and_a_killed_gateway() {
         assert!(message.contains("acme") && message.contains("10"), "{message}");
     }
     gateway.kill();
+    // What was spent stays spent: 8 of 10 MiB, and straight from the gateway every fetch of 4 MiB has to be paid.
     let gateway = Serving::gateway(&sandbox, "gateway", &[]);
     let args = ["--tenant", "acme", "fetch", "set7", "after"];
-    let mut dests = vec!["after"];
-    let first = client(&sandbox, "again", &gateway.addr(), &args).wait();
-    dests.retain(|_| first.code() == 0);
-    let left = outcomes.get(7).is_some_and(|outcome| outcome.code() == 0);
-    if !left {
-        first.ends(Class::Budget);
-    }
+    client(&sandbox, "again", &gateway.addr(), &args).wait().ends(Class::Budget);
     client(&sandbox, "rich", &gateway.addr(), &["--tenant", "other", "fetch", "set6", "free"]).wait().ok();
-    gateway.stop().ends(Class::Interrupted);
+    gateway.stop();
+    let budgets = sandbox.run(["egress", "budget", "ls"]).ok();
+    assert!(budgets.said().contains("acme"), "{budgets:?}");
+    // What a kill left uncounted was booked; what this gateway sent is in the ledger to the byte.
     let report = sandbox.json(["egress", "report", "--by", "tenant"]).ok();
-    assert!(report.said().contains("acme") || !report.json_lines().is_empty());
+    let other = report.json_lines().into_iter().find(|line| line["tenant"] == "other");
+    let payload = other.expect("the tenant has a row")["payload_bytes"].as_u64().unwrap();
+    assert!(payload >= 4 * MIB as u64 && payload < 4 * MIB as u64 + 200_000, "{payload}");
 }
 
 #[test]

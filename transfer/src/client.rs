@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_cas::clock;
+use forebay_cas::clock::{self, Clock};
 use forebay_cas::sync::Mutex;
 use forebay_cas::{Classify, ErrorClass};
 use forebay_transfer_proto::{Item, ItemError, ItemReader, Reply, Request, Trouble};
@@ -19,6 +20,9 @@ use crate::{endpoint, tls};
 const CONNECT: Duration = Duration::from_secs(5);
 /// A short answer is there by then. A gateway may have to ask its store.
 const REPLY: Duration = Duration::from_secs(20);
+
+/// A node that could not be reached, or fell silent, is not tried again for so long while there are others.
+const AVOID: Duration = Duration::from_secs(10);
 
 /// A node did not give what it was asked for.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -111,6 +115,7 @@ pub const fn class_of(trouble: Trouble) -> ErrorClass {
 #[derive(Debug)]
 pub struct Client {
     identity: Identity,
+    clock: Arc<dyn Clock>,
     endpoints: Mutex<[Option<Endpoint>; 2]>,
     peers: Vec<Peer>,
     /// Every connection there was: their counters outlive them.
@@ -122,16 +127,20 @@ pub struct Client {
 #[derive(Debug)]
 struct Peer {
     addr: NodeAddr,
+    /// What went wrong last, and when.
+    failed: Mutex<Option<(Duration, PeerError)>>,
     connection: tokio::sync::Mutex<Option<Connection>>,
 }
 
 impl Client {
     /// A client of these nodes, in their order of preference.
     #[must_use]
-    pub fn new(identity: Identity, nodes: Vec<NodeAddr>) -> Self {
-        let peers = nodes.into_iter().map(|addr| Peer { addr, connection: tokio::sync::Mutex::new(None) }).collect();
+    pub fn new(identity: Identity, nodes: Vec<NodeAddr>, clock: Arc<dyn Clock>) -> Self {
+        let peer = |addr| Peer { addr, failed: Mutex::default(), connection: tokio::sync::Mutex::new(None) };
+        let peers = nodes.into_iter().map(peer).collect();
         Self {
             identity,
+            clock,
             endpoints: Mutex::default(),
             peers,
             connections: Mutex::default(),
@@ -206,7 +215,11 @@ impl Client {
         match asked.await {
             Ok(Ok(stream)) => Ok(AnswerStream { node: name, stream, reader: ItemReader::default() }),
             Ok(Err(detail)) => Err(PeerError::Broken { node: name, detail }),
-            Err(_elapsed) => Err(PeerError::Silent { node: name, silence: CONNECT }),
+            Err(_elapsed) => {
+                let error = PeerError::Silent { node: name, silence: CONNECT };
+                self.avoid(node, &error);
+                Err(error)
+            }
         }
     }
 
@@ -219,7 +232,11 @@ impl Client {
         let item = clock::timeout(REPLY, answer.item()).await;
         let name = || self.name(node);
         match item {
-            Err(_elapsed) => Err(PeerError::Silent { node: name(), silence: REPLY }),
+            Err(_elapsed) => {
+                let error = PeerError::Silent { node: name(), silence: REPLY };
+                self.avoid(node, &error);
+                Err(error)
+            }
             Ok(item) => match item? {
                 Some(Item::Reply(reply)) => Ok(reply),
                 Some(Item::Trouble { trouble, message }) => Err(PeerError::Refused { node: name(), trouble, message }),
@@ -228,13 +245,30 @@ impl Client {
         }
     }
 
+    /// Does not ask a node for a while, if there are others.
+    pub(crate) fn avoid(&self, node: usize, error: &PeerError) {
+        *self.peers[node].failed.lock() = Some((self.clock.elapsed(), error.clone()));
+    }
+
     async fn connection(&self, node: usize) -> Result<Connection, PeerError> {
         let peer = &self.peers[node];
+        if self.peers.len() > 1
+            && let Some((at, error)) = &*peer.failed.lock()
+            && self.clock.elapsed() < *at + AVOID
+        {
+            return Err(error.clone());
+        }
         let mut slot = peer.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| connection.close_reason().is_none()) {
             return Ok(connection.clone());
         }
-        let connection = self.connect(&peer.addr).await?;
+        let connection = match self.connect(&peer.addr).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.avoid(node, &error);
+                return Err(error);
+            }
+        };
         self.connections.lock().push(connection.clone());
         *slot = Some(connection.clone());
         Ok(connection)

@@ -5,8 +5,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quinn::crypto::{CryptoError, HmacKey};
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::HashedConnectionIdGenerator;
 use rustix::net::sockopt;
+
+use crate::identity::Identity;
 
 /// Largest UDP payload looked for. Above about 6,550 bytes a batch of ten segments passes 64 KiB and sending collapses;
 /// 6,500 moves 2.4 times as much as 1,452 where the path carries it (measured on loopback and between namespaces).
@@ -29,7 +33,11 @@ const REQUEST_WINDOW_BYTES: u32 = 128 << 10;
 const SEND_WINDOW_BYTES: u64 = 8 << 20;
 
 /// An endpoint that serves. Must be called on the runtime that is to drive it.
-pub(crate) fn server(listen: SocketAddr, tls: quinn::crypto::rustls::QuicServerConfig) -> io::Result<Endpoint> {
+pub(crate) fn server(
+    identity: &Identity,
+    listen: SocketAddr,
+    tls: quinn::crypto::rustls::QuicServerConfig,
+) -> io::Result<Endpoint> {
     let mut transport = transport();
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
@@ -42,12 +50,18 @@ pub(crate) fn server(listen: SocketAddr, tls: quinn::crypto::rustls::QuicServerC
         .max_incoming(1024)
         .incoming_buffer_size(64 << 10)
         .incoming_buffer_size_total(8 << 20);
-    new(listen, Some(config))
+    // Known to the next process of this node too: it can tell clients of the last one that their connection is gone.
+    let mut endpoint = EndpointConfig::new(Arc::new(ResetKey(identity.derive("forebay quic stateless reset v0"))));
+    let mut cid_key = [0; 8];
+    cid_key.copy_from_slice(&identity.derive("forebay quic connection ids v0")[..8]);
+    let cid_key = u64::from_le_bytes(cid_key);
+    endpoint.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(cid_key)));
+    new(listen, endpoint, Some(config))
 }
 
 /// An endpoint that asks.
 pub(crate) fn client(bind: SocketAddr) -> io::Result<Endpoint> {
-    new(bind, None)
+    new(bind, EndpointConfig::default(), None)
 }
 
 /// Settings of a connection to a node.
@@ -76,10 +90,9 @@ fn transport() -> TransportConfig {
     transport
 }
 
-fn new(bind: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+fn new(bind: SocketAddr, mut config: EndpointConfig, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     let socket = UdpSocket::bind(bind)?;
     enlarge_buffers(&socket);
-    let mut config = EndpointConfig::default();
     config.max_udp_payload_size(MTU).map_err(io::Error::other)?;
     Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime))
 }
@@ -90,4 +103,24 @@ fn enlarge_buffers(socket: &UdpSocket) {
         let _as_it_is = sockopt::set_socket_recv_buffer_size(socket, SOCKET_BUFFER_BYTES);
     }
     let _as_it_is = sockopt::set_socket_send_buffer_size(socket, SOCKET_BUFFER_BYTES);
+}
+
+/// Makes the tokens by which a client knows that its connection is gone.
+struct ResetKey([u8; 32]);
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature_out: &mut [u8]) {
+        signature_out.copy_from_slice(blake3::keyed_hash(&self.0, data).as_bytes());
+    }
+
+    fn signature_len(&self) -> usize {
+        blake3::OUT_LEN
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        // Compared in constant time.
+        let expected = blake3::keyed_hash(&self.0, data);
+        let given = <[u8; blake3::OUT_LEN]>::try_from(signature).map_err(|_other_length| CryptoError)?;
+        if expected == blake3::Hash::from_bytes(given) { Ok(()) } else { Err(CryptoError) }
+    }
 }

@@ -51,6 +51,11 @@ impl Identity {
         [&PKCS8_PREFIX[..], self.key.as_bytes()].concat()
     }
 
+    /// A key for another use, which says nothing about this one.
+    pub(crate) fn derive(&self, context: &str) -> [u8; 32] {
+        blake3::derive_key(context, self.key.as_bytes())
+    }
+
     /// Signs `message`: the same message always gets the same signature (RFC 8032).
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         self.key.sign(message).to_bytes()

@@ -54,7 +54,7 @@ impl Server {
     /// What the system says about the address.
     pub fn bind(identity: &Identity, listen: SocketAddr) -> io::Result<Self> {
         let tls = tls::server_config(identity).map_err(io::Error::other)?;
-        let endpoint = endpoint::server(listen, tls)?;
+        let endpoint = endpoint::server(identity, listen, tls)?;
         Ok(Self { endpoint, open: Arc::default(), closed_bytes: Arc::default() })
     }
 

@@ -151,7 +151,9 @@ impl Drive {
                         handle.abort();
                         let silence = self.order.scheduling.stall;
                         let node = self.client.name(source);
-                        self.error.get_or_insert(PeerError::Silent { node, silence });
+                        let error = PeerError::Silent { node, silence };
+                        self.client.avoid(source, &error);
+                        self.error.get_or_insert(error);
                     }
                 }
                 Action::Lost { trouble: Trouble::NotFound, .. } => {}
@@ -435,7 +437,12 @@ impl Drop for NodeSource {
 pub async fn ask_all(client: &Client, request: &Request) -> Result<Reply, PeerError> {
     let mut first = None;
     for node in 0..client.nodes() {
-        match client.reply(node, request).await {
+        let mut replied = client.reply(node, request).await;
+        // A connection that broke may be one to a node that has been started anew since: it is worth a second try.
+        if matches!(replied, Err(PeerError::Broken { .. })) {
+            replied = client.reply(node, request).await;
+        }
+        match replied {
             Ok(reply) => return Ok(reply),
             Err(error) if !matches!(error.trouble(), Trouble::Net | Trouble::Busy | Trouble::Failed) => {
                 return Err(error);

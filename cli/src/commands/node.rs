@@ -69,7 +69,7 @@ fn edge(context: &Context<'_>, args: &NodeArgs, identity: &Identity) -> Result<D
     // Half of the room is safe for what jobs stand still without.
     eviction.floors.insert(Class::Critical, Share::PerMille(500));
     let store = Arc::new(Store::open(&context.settings.values.cache_dir.join("edge"), &eviction)?);
-    let client = Client::new(identity.clone(), upstream);
+    let client = Client::new(identity.clone(), upstream, context.shared_clock());
     let place = args.site.as_ref().map_or_else(|| "site".to_owned(), |site| format!("site:{site}"));
     let edge = Edge::new(Arc::clone(&store), client, context.shared_clock(), context.runtime().clone(), place);
     Ok(Duty::Edge(edge, store))
