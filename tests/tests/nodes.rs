@@ -1,4 +1,6 @@
 //! Reading through nodes: who is asked how often, what survives a kill, what is refused.
+#![allow(clippy::disallowed_methods, reason = "real processes need real time")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +43,7 @@ fn from(outcome: &forebay_tests::Outcome, place: &str) -> u64 {
 }
 
 fn extents(sandbox: &Sandbox, name: &str) -> u64 {
-    allocated_bytes(&Serving::cache_dir(sandbox, name).join("edge/extents"))
+    allocated_bytes(Serving::cache_dir(sandbox, name).join("edge/extents"))
 }
 
 #[test]

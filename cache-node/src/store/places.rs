@@ -69,6 +69,9 @@ impl Place {
     }
 }
 
+/// Frames that are there, by what an index or a walk says.
+pub(super) type Found = Vec<(ChunkId, Place)>;
+
 /// The open index.
 #[derive(Debug)]
 pub(super) struct Places {
@@ -77,7 +80,7 @@ pub(super) struct Places {
 
 impl Places {
     /// Opens the index and reads all of it; a damaged one is made anew, and is empty.
-    pub(super) fn open(folder: &Path, cache: &Path) -> Result<(Self, Vec<(ChunkId, Place)>), StoreError> {
+    pub(super) fn open(folder: &Path, cache: &Path) -> Result<(Self, Found), StoreError> {
         if let Some(found) = Self::try_open(folder, cache)? {
             return Ok(found);
         }
@@ -88,7 +91,7 @@ impl Places {
         Self::try_open(folder, cache)?.ok_or_else(broken)
     }
 
-    fn try_open(folder: &Path, cache: &Path) -> Result<Option<(Self, Vec<(ChunkId, Place)>)>, StoreError> {
+    fn try_open(folder: &Path, cache: &Path) -> Result<Option<(Self, Found)>, StoreError> {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_write_buffer_size(WRITE_BUFFER_BYTES);

@@ -9,6 +9,7 @@ use super::*;
 fn frame(number: u64, len: usize) -> (FrameHeader, Bytes) {
     let mut payload = vec![0; len];
     blake3::Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut payload);
+    let stored_len = u32::try_from(len).unwrap();
     let header = FrameHeader {
         kind: FrameKind::Data,
         codec: Codec::Raw,
@@ -16,8 +17,8 @@ fn frame(number: u64, len: usize) -> (FrameHeader, Bytes) {
         id: ChunkId::of(&payload),
         base: None,
         stored_id: StoredId::of(&payload),
-        plain_len: len as u32,
-        stored_len: len as u32,
+        plain_len: stored_len,
+        stored_len,
     };
     (header, payload.into())
 }

@@ -1,4 +1,5 @@
 //! The scheduler against seeded sources that delay, lose, lie, fall silent and fail, in virtual time.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "helpers of tests are tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,4 +1,5 @@
 //! Requests and items: round trips, bounds, damage.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "helpers of tests are tests")]
 
 use bytes::Bytes;
 use forebay_format::{ChunkId, Codec, FrameHeader, FrameKind, StoredId};
