@@ -47,7 +47,9 @@ pub(crate) enum Seeing {
 impl Pins {
     /// Reads the pins beside the identity; none if there is no file.
     pub(crate) fn open(identity: &Path) -> Result<Self, Failure> {
-        let path = identity.with_file_name("pins.json");
+        let mut path = identity.as_os_str().to_owned();
+        path.push(".pins");
+        let path = PathBuf::from(path);
         let seen = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
                 let path = path.display();

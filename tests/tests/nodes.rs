@@ -257,7 +257,9 @@ fn b35_one_budget_holds_over_two_edges_and_a_killed_gateway() {
     assert!(budgets.said().contains("acme"), "{budgets:?}");
     // What a kill left uncounted was booked; what this gateway sent is in the ledger to the byte.
     let report = sandbox.json(["egress", "report", "--by", "tenant"]).ok();
-    let other = report.json_lines().into_iter().find(|line| line["tenant"] == "other");
+    let report = report.result();
+    let rows = report["rows"].as_array().expect("a report has rows");
+    let other = rows.iter().find(|row| row["tenant"] == "other");
     let payload = other.expect("the tenant has a row")["payload_bytes"].as_u64().unwrap();
     assert!(payload >= 4 * MIB as u64 && payload < 4 * MIB as u64 + 200_000, "{payload}");
 }
