@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make demo: the main job on real data, with public commands only.
-# Push a folder, change it, push it again as a delta, look at it, fetch it, prove it.
+# Push a folder, change it, push it again as a delta, look at it, fetch it, prove it; then through a gateway and an edge: fetch,
+# mount, a signed checkpoint, and what all of it cost.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/env.sh
@@ -11,7 +12,16 @@ use_ccache
 cargo build --locked --workspace
 
 work=$(mktemp -d)
-trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+nodes=()
+# shellcheck disable=SC2317 # called by the trap
+clean() {
+    for process in "${nodes[@]}"; do kill "$process" 2>/dev/null || true; done
+    wait
+    umount "$work/mnt" 2>/dev/null || true
+    chmod -R u+w "$work"
+    rm -rf "$work"
+}
+trap clean EXIT
 # Only what is made here counts: no setting of the user's, no repository but this one.
 unset FOREBAY_CONFIG FOREBAY_IDENTITY FOREBAY_JOB FOREBAY_NODES FOREBAY_OFFLINE FOREBAY_TENANT FOREBAY_THREADS
 export FOREBAY_REPO="file://$work/repo" FOREBAY_CACHE="$work/cache" XDG_CONFIG_HOME="$work/config"
@@ -157,6 +167,73 @@ expect corrupt 0
 expect missing 0
 "$FOREBAY" cat "$name:model/weights.safetensors" | cmp - "$set_a/model/weights.safetensors" || fail 'cat differs'
 echo "forebay cat $name:model/weights.safetensors equals the file"
+
+# node NAME ARGUMENT…: starts a node; `address` is where it serves.
+node() {
+    local name=$1
+    shift
+    echo "\$ forebay node $*" | sed "s|$work/||g"
+    "$FOREBAY" --json --identity "$work/$name.key" --cache-dir "$work/$name.cache" \
+        node --listen 127.0.0.1:0 --http 127.0.0.1:0 "$@" >"$work/$name.log" &
+    nodes+=("$!")
+    for _ in $(seq 100); do
+        grep -q '"event":"ready"' "$work/$name.log" && break
+        sleep 0.1
+    done
+    address=$(python3 -c 'import json, sys
+for line in open(sys.argv[1]):
+    line = json.loads(line)
+    if line["event"] == "ready": print(line["node_id"] + "@" + line["listen"])' "$work/$name.log")
+    [ -n "$address" ] || fail "node $name is not ready"
+}
+
+# from PLACE: bytes of the last result that came from there.
+from() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["from"][sys.argv[2]])' "$work/result" "$1"; }
+
+# through STEP CLIENT ARGUMENT…: as run, for a client that has the edge and no repository.
+through() {
+    local step=$1 client=$2
+    shift 2
+    FOREBAY_REPO=/nowhere FOREBAY_NODES=$edge FOREBAY_TENANT=acme FOREBAY_IDENTITY="$work/$client.key" \
+        FOREBAY_CACHE="$work/$client.cache" run "$step" "$@"
+}
+
+say 'through nodes: a gateway beside the repository, an edge beside the job, a budget'
+"$FOREBAY" egress budget set acme 1GB
+node gateway --role gateway
+node edge --site demo --upstream "$address" --capacity 2GB
+edge=$address
+through 'first client, cold edge' one fetch "$name" "$work/one"
+same "$work/one"
+[ "$(from gateway)" -gt 0 ] || fail 'nothing crossed the uplink'
+through 'second client' two fetch "$name" "$work/two"
+same "$work/two"
+[ "$(from gateway)" -eq 0 ] || fail 'the second client crossed the uplink'
+echo "second client: 0 bytes over the uplink, $(from site) from the site"
+if [ -e /dev/fuse ]; then
+    mkdir "$work/mnt"
+    through 'mount' two mount "$name" "$work/mnt"
+    same "$work/mnt"
+    "$FOREBAY" umount "$work/mnt"
+    echo 'the mounted tree is equal'
+else
+    echo 'no /dev/fuse here: the mount is left out'
+fi
+
+say 'a checkpoint: saved, signed, restored and staged through the edge'
+"$FOREBAY" key generate "$work/trainer.key"
+run 'checkpoint save' checkpoint save "$set_a/model" runs/demo --step 100 --sign "$work/trainer.key"
+through 'checkpoint restore' two checkpoint restore runs/demo@latest "$work/resume" \
+    --require-signature "$work/trainer.key.pub"
+cmp "$work/resume/weights.safetensors" "$set_a/model/weights.safetensors" || fail 'the restored weights differ'
+through 'checkpoint stage' two checkpoint stage runs/demo@100 --device host
+
+say 'what it cost'
+for process in "${nodes[@]}"; do kill -INT "$process"; wait "$process" || true; done
+nodes=()
+printf '%s\n' 'version = "demo"' '[[route]]' 'from = "*"' 'to = "*"' 'price = "0.09 USD/GB"' >"$work/rates.toml"
+"$FOREBAY" egress report --by tenant,from,to --rates "$work/rates.toml"
+"$FOREBAY" egress budget ls
 
 say 'the table'
 python3 - "$rows" <<'PY'
