@@ -23,7 +23,8 @@ clean() {
 }
 trap clean EXIT
 # Only what is made here counts: no setting of the user's, no repository but this one.
-unset FOREBAY_CONFIG FOREBAY_IDENTITY FOREBAY_JOB FOREBAY_NODES FOREBAY_OFFLINE FOREBAY_TENANT FOREBAY_THREADS
+unset FOREBAY_CONFIG FOREBAY_IDENTITY FOREBAY_JOB FOREBAY_MEMORY FOREBAY_NODES FOREBAY_OFFLINE FOREBAY_RATES \
+    FOREBAY_TENANT FOREBAY_THREADS
 export FOREBAY_REPO="file://$work/repo" FOREBAY_CACHE="$work/cache" XDG_CONFIG_HOME="$work/config"
 set_a="$work/dataset"
 name=demo/dataset

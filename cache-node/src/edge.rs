@@ -124,17 +124,11 @@ impl Edge {
     /// Only what is not here has to cross the uplink, and to be paid.
     async fn reserve(&self, claim: Signed, reservation: Reservation, ids: Vec<ChunkId>, answer: Answer) {
         let store = Arc::clone(&self.shared.store);
-        let (missing, avoided_bytes) = store.split(ids);
-        if missing.is_empty() && avoided_bytes == 0 {
-            return answer.reply(Reply::Reserved(0)).await;
-        }
-        let to = self.shared.place.clone();
-        if missing.is_empty() {
-            counters::avoided(avoided_bytes);
-            return answer.reply(Reply::Reserved(0)).await;
-        }
+        let (ids, avoided_bytes) = store.split(ids);
         counters::avoided(avoided_bytes);
-        let request = Request::Reserve { claim, reservation, ids: missing, to, avoided_bytes };
+        let to = self.shared.place.clone();
+        // The gateway is told even if nothing is missing: what was avoided stands in its ledger.
+        let request = Request::Reserve { claim, reservation, ids, to, avoided_bytes };
         self.relay(&request, answer).await;
     }
 

@@ -72,6 +72,11 @@ fn b12_a_cold_crowd_crosses_the_uplink_once() {
     assert_eq!((from(&second, "gateway"), from(&second, "origin")), (0, 0));
     assert!(from(&second, "site") >= bytes - 200_000, "all but inline files come from the site");
     assert!(edge.http("/metrics").contains("forebay_cache_entries"));
+    gateway.stop();
+    let report = sandbox.json(["egress", "report"]).ok().result();
+    let total = |counter: &str| report["totals"][counter].as_u64().unwrap();
+    assert!(total("avoided_bytes") >= bytes - 200_000, "what the second client did not move: {report}");
+    assert!(total("sent_bytes") * 100 <= bytes * 102 && total("sent_bytes") <= total("wire_bytes"), "{report}");
 }
 
 #[test]

@@ -78,6 +78,16 @@ fn key_of(spki: &[u8]) -> Option<NodeId> {
     Some(NodeId::from_bytes(key.try_into().ok()?))
 }
 
+/// Whether whoever is at the other end has the secret of its key.
+fn prove_key(
+    message: &[u8],
+    spki: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, Error> {
+    verify_tls13_signature_with_raw_key(message, &SubjectPublicKeyInfoDer::from(spki.as_ref()), dss, algorithms)
+}
+
 /// Lets one key in.
 struct PinnedKey {
     expected: NodeId,
@@ -120,12 +130,7 @@ impl ServerCertVerifier for PinnedKey {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature_with_raw_key(
-            message,
-            &SubjectPublicKeyInfoDer::from(cert.as_ref()),
-            dss,
-            &self.algorithms,
-        )
+        prove_key(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -180,12 +185,7 @@ impl ClientCertVerifier for AnyKey {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature_with_raw_key(
-            message,
-            &SubjectPublicKeyInfoDer::from(cert.as_ref()),
-            dss,
-            &self.algorithms,
-        )
+        prove_key(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -67,7 +67,7 @@ pub enum Request {
         /// Chosen by the client.
         #[n(1)]
         reservation: Reservation,
-        /// The chunks.
+        /// The chunks; may be none.
         #[n(2)]
         ids: Vec<ChunkId>,
         /// The place they go to, as it calls itself.
@@ -153,8 +153,11 @@ impl Request {
                 check_place(to)?;
                 FrameKind::from_u8(*kind).ok_or(RequestError::Kind { kind: *kind })?;
             }
+            // A place that has everything still says what it need not be sent.
             Self::Reserve { ids, to, .. } => {
-                check_ids(ids)?;
+                if !ids.is_empty() {
+                    check_ids(ids)?;
+                }
                 check_place(to)?;
             }
             Self::Resolve { version, .. } if version.len() > VERSION_BYTES_MAX => {
