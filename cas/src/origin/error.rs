@@ -172,8 +172,8 @@ fn find<'e, E: StdError + 'static>(error: &'e (dyn StdError + 'static)) -> Optio
 /// The store's client gives ranges outside an object no variant of their own, so its words decide.
 fn is_out_of_range(source: &object_store::Error) -> bool {
     let text = chain(source);
-    text.contains("InvalidGetRange")
-        || text.contains("416")
+    status(&text) == Some("416")
+        || text.contains("InvalidGetRange")
         || text.contains("start larger than length")
         || text.contains("Wanted range starting at")
 }
@@ -187,10 +187,43 @@ fn reason(source: &object_store::Error) -> String {
             return means.to_owned();
         }
     }
-    for status in ["500", "501", "502", "503", "504", "429"] {
-        if text.contains(status) {
-            return status.to_owned();
+    status(&text).unwrap_or("no usable answer").to_owned()
+}
+
+/// The HTTP status that a message of the store's client names. Ports, times and keys around it have digits too.
+fn status(text: &str) -> Option<&str> {
+    let (_, after) = text.split_once("status code: ")?;
+    after.get(..3).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_client(text: &str) -> OriginError {
+        let source = object_store::Error::Generic { store: "S3", source: text.to_owned().into() };
+        OriginError::from_store("s3://bucket", "pack/1", source)
+    }
+
+    #[test]
+    fn a_status_is_not_looked_for_in_ports_and_times() {
+        let away = "Error performing GET http://127.0.0.1:41600/bucket/500 in 2.416s, after 7 retries - \
+                    Server returned non-2xx status code: 503 Service Unavailable: ";
+        let error = from_client(away);
+        assert!(matches!(&error, OriginError::Unreachable { reason, .. } if reason == "503"), "{error:?}");
+    }
+
+    #[test]
+    fn a_range_behind_the_end_is_a_short_object() {
+        let behind = "Server returned non-2xx status code: 416 Range Not Satisfiable: <Error/>";
+        assert!(matches!(from_client(behind), OriginError::Short { .. }));
+    }
+
+    #[test]
+    fn what_names_no_status_has_no_usable_answer() {
+        for text in ["Server returned error response: 503", "status code: 5", "status code: abc"] {
+            let error = from_client(text);
+            assert!(matches!(&error, OriginError::Unreachable { reason, .. } if reason == "no usable answer"), "{text}");
         }
     }
-    "no usable answer".to_owned()
 }
