@@ -195,29 +195,33 @@ impl Decoder {
         Self { decompressor }
     }
 
-    /// Decodes a payload into `plain` and verifies every byte against the id. The memory used is the plain length the
-    /// header announces, which its decoder has bounded.
+    /// Decodes a payload and verifies every byte against the id. Returns the payload itself where it is the plain bytes,
+    /// else `buffer`, which takes no more memory than the plain length the header announces, which its decoder has
+    /// bounded.
     ///
     /// # Errors
-    /// [`CodecError`] says which check fails; `plain` must not be used then.
-    pub fn decode(&mut self, header: &FrameHeader, payload: &[u8], plain: &mut Vec<u8>) -> Result<(), CodecError> {
+    /// [`CodecError`] says which check fails; `buffer` must not be used then.
+    pub fn decode<'b>(
+        &mut self,
+        header: &FrameHeader,
+        payload: &'b [u8],
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8], CodecError> {
         let id = header.id;
         if header.stored_len as usize != payload.len() {
             return Err(CodecError::Stored { id });
         }
-        match header.codec {
-            Codec::Raw => {
-                plain.clear();
-                plain.extend_from_slice(payload);
-            }
+        let plain = match header.codec {
+            Codec::Raw => payload,
             Codec::Zstd => {
                 if StoredId::of(payload) != header.stored_id {
                     return Err(CodecError::Stored { id });
                 }
-                self.decompress(id, header.plain_len, payload, plain)?;
+                self.decompress(id, header.plain_len, payload, buffer)?;
+                &**buffer
             }
-        }
-        if ChunkId::of(plain) == id { Ok(()) } else { Err(CodecError::Id { id }) }
+        };
+        if ChunkId::of(plain) == id { Ok(plain) } else { Err(CodecError::Id { id }) }
     }
 
     /// Decodes one zstd frame that declares exactly `plain_len` bytes and has nothing behind it.
@@ -264,9 +268,7 @@ mod tests {
         let (header, payload) = encode(&text);
         assert_eq!(header.codec, Codec::Zstd);
         assert!(payload.len() < text.len() / 10);
-        let mut plain = Vec::new();
-        Decoder::new().decode(&header, &payload, &mut plain).unwrap();
-        assert_eq!(plain, text);
+        assert_eq!(Decoder::new().decode(&header, &payload, &mut Vec::new()).unwrap(), text);
         assert_eq!(encode(&noise(100_000)).0.codec, Codec::Raw);
         assert_eq!(encode(&noise(1)).0.codec, Codec::Raw);
     }

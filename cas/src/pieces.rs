@@ -28,7 +28,7 @@ pub struct Piece {
 pub struct PieceReader<'r> {
     reader: &'r ChunkReader,
     decoder: Decoder,
-    plain: Vec<u8>,
+    buffer: Vec<u8>,
     payload_bytes: u64,
 }
 
@@ -36,7 +36,7 @@ impl<'r> PieceReader<'r> {
     /// A reader of pieces.
     #[must_use]
     pub fn new(reader: &'r ChunkReader) -> Self {
-        Self { reader, decoder: Decoder::new(), plain: Vec::new(), payload_bytes: 0 }
+        Self { reader, decoder: Decoder::new(), buffer: Vec::new(), payload_bytes: 0 }
     }
 
     /// Where chunks come from.
@@ -74,14 +74,12 @@ impl<'r> PieceReader<'r> {
             }
             same.push(piece);
         }
-        let Self { reader, decoder, plain, payload_bytes } = self;
+        let Self { reader, decoder, buffer, payload_bytes } = self;
         let mut failed = None;
         reader.source().frames(FrameKind::Data, &wants, &mut |frame| {
             // One that does not decode stays wanted. So does one that nobody asked for: it is not looked at.
             let Some(same) = wanted.get(&frame.header.id) else { return ControlFlow::Continue(()) };
-            if !decodes(decoder, &frame, plain) {
-                return ControlFlow::Continue(());
-            }
+            let Some(plain) = decode(decoder, &frame, buffer) else { return ControlFlow::Continue(()) };
             *payload_bytes += length(plain.len());
             match hand_out(same, plain, &mut take) {
                 Ok(()) => {
@@ -107,8 +105,11 @@ impl<'r> PieceReader<'r> {
     }
 }
 
-fn decodes(decoder: &mut Decoder, frame: &Frame, plain: &mut Vec<u8>) -> bool {
-    frame.header.kind == FrameKind::Data && decoder.decode(&frame.header, &frame.payload, plain).is_ok()
+fn decode<'b>(decoder: &mut Decoder, frame: &'b Frame, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    if frame.header.kind != FrameKind::Data {
+        return None;
+    }
+    decoder.decode(&frame.header, &frame.payload, buffer).ok()
 }
 
 fn hand_out<E: From<ReadError>>(

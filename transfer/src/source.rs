@@ -380,9 +380,8 @@ impl ChunkSource for NodeSource {
     fn chunk(&self, id: ChunkId, kind: FrameKind) -> Result<Vec<u8>, ReadError> {
         let mut plain = None;
         self.deliver(kind, vec![Want { id, len: 0 }], true, &mut |frame| {
-            let mut bytes = Vec::new();
-            if Decoder::new().decode(&frame.header, &frame.payload, &mut bytes).is_ok() {
-                plain = Some(bytes);
+            if let Ok(bytes) = Decoder::new().decode(&frame.header, &frame.payload, &mut Vec::new()) {
+                plain = Some(bytes.to_vec());
             }
             ControlFlow::Continue(())
         })?;

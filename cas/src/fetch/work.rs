@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use forebay_format::{ChunkId, Content, FileDigest};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use self::local::Local;
@@ -28,7 +28,7 @@ use crate::tree::for_each_chunk;
 const WHOLE_BYTES: u64 = 4 << 20;
 /// The same for a file that grows in place: its chunks are written as they come, so that a long list only keeps a distant
 /// source busy.
-const LARGE_BATCH_BYTES: u64 = 32 << 20;
+const LARGE_BATCH_BYTES: u64 = 256 << 20;
 const READ_BYTES: usize = 1 << 20;
 
 /// Memory a thread uses again and again.
@@ -222,8 +222,15 @@ impl Worker<'_> {
         })
     }
 
-    /// Whether an earlier run has written this piece.
+    /// Whether an earlier run has written this piece. Where the file is a hole nothing was, and nothing is read.
     fn has_piece(&mut self, from: &File, piece: &Piece) -> bool {
+        let end = piece.offset + u64::from(piece.len);
+        match rustix::fs::seek(from, SeekFrom::Data(piece.offset)) {
+            Ok(data) if data >= end => return false,
+            Err(Errno::NXIO) => return false,
+            // A file system without holes says so by an error, or that all is data.
+            Ok(_) | Err(_) => {}
+        }
         let plain = &mut self.buffers.plain;
         plain.resize(index(piece.len.into()), 0);
         from.read_exact_at(plain, piece.offset).is_ok() && ChunkId::of(plain) == piece.id

@@ -223,7 +223,10 @@ mod tests {
     fn what_names_no_status_has_no_usable_answer() {
         for text in ["Server returned error response: 503", "status code: 5", "status code: abc"] {
             let error = from_client(text);
-            assert!(matches!(&error, OriginError::Unreachable { reason, .. } if reason == "no usable answer"), "{text}");
+            assert!(
+                matches!(&error, OriginError::Unreachable { reason, .. } if reason == "no usable answer"),
+                "{text}"
+            );
         }
     }
 }

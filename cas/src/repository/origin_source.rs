@@ -74,9 +74,8 @@ impl OriginSource {
             FrameKind::Tree | FrameKind::List => self.block_range(id, place.pack, range)?,
             _ => self.pack_range(id, place.pack, range)?,
         };
-        let mut plain = Vec::new();
-        decode_frame(place.pack, &place.row, &frame, &mut Decoder::new(), &mut plain)?;
-        Ok(plain)
+        let mut buffer = Vec::new();
+        Ok(decode_frame(place.pack, &place.row, &frame, &mut Decoder::new(), &mut buffer)?.to_vec())
     }
 
     /// Reads through the block cache; a frame longer than a block is read alone.

@@ -82,21 +82,20 @@ impl ChunkReader {
     }
 }
 
-/// Checks a frame against its row and decodes it into `plain`, verified against its id.
+/// Checks a frame against its row and decodes it, verified against its id; see [`Decoder::decode`].
 ///
 /// # Errors
 /// [`ReadError::Frame`] if the bytes are not that frame, [`ReadError::Codec`] if the payload is damaged.
-pub fn decode_frame(
+pub fn decode_frame<'b>(
     pack: PackId,
     row: &Row,
-    frame: &[u8],
+    frame: &'b [u8],
     decoder: &mut Decoder,
-    plain: &mut Vec<u8>,
-) -> Result<(), ReadError> {
+    buffer: &'b mut Vec<u8>,
+) -> Result<&'b [u8], ReadError> {
     let header = FrameHeader::decode(frame).ok().filter(|header| *header == row.header);
     let Some(header) = header else {
         return Err(ReadError::Frame { id: row.id(), pack: pack_path(pack), offset: row.offset.into() });
     };
-    decoder.decode(&header, &frame[FRAME_HEADER_LEN..], plain)?;
-    Ok(())
+    Ok(decoder.decode(&header, &frame[FRAME_HEADER_LEN..], buffer)?)
 }

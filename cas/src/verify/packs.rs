@@ -127,16 +127,16 @@ fn verify_pack(
         Progress::add(&findings.corrupt, 1);
         findings.say("corrupt", format!("{path}: {source}"));
     }
-    let mut plain = Vec::new();
+    let mut buffer = Vec::new();
     let mut end = 0;
     for row in &listed.rows {
         let frame = bytes.get(index(row.offset.into())..index(row.end()));
         let result = match frame {
-            Some(frame) => decode_frame(id, row, frame, decoder, &mut plain),
+            Some(frame) => decode_frame(id, row, frame, decoder, &mut buffer),
             None => Err(ReadError::Frame { id: row.id(), pack: path.clone(), offset: row.offset.into() }),
         };
         match result {
-            Ok(()) => findings.good(length(plain.len())),
+            Ok(plain) => findings.good(length(plain.len())),
             Err(error) => findings.bad(&path, error)?,
         }
         let padding = bytes.get(end..index(row.offset.into())).unwrap_or_default();
