@@ -115,6 +115,12 @@ struct Source {
     is_out: bool,
 }
 
+impl Source {
+    fn has_room(&self, config: &SchedulerConfig, now: MonotonicUs) -> bool {
+        !self.is_out && self.paused_until.is_none_or(|until| until <= now) && self.runs < config.runs_in_flight_max
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
@@ -127,6 +133,8 @@ pub struct Scheduler {
     next_run: u64,
     lost: VecDeque<(ChunkId, Trouble)>,
     aborts: VecDeque<RunId>,
+    /// Something in the queue may have no source left: it has to be looked through even if no source has room.
+    may_be_lost: bool,
 }
 
 impl Scheduler {
@@ -146,6 +154,7 @@ impl Scheduler {
             next_run: 0,
             lost: VecDeque::new(),
             aborts: VecDeque::new(),
+            may_be_lost: true,
         };
         for Wanted { id, len } in wanted {
             let want = Want { len, tried: 0, fresh: false, trouble: Trouble::NotFound };
@@ -239,6 +248,7 @@ impl Scheduler {
         }
         if source.failures >= self.config.failures_max {
             source.is_out = true;
+            self.may_be_lost = true;
         }
         for id in run.ids.into_iter().rev() {
             if let Some(want) = self.wants.get_mut(&id) {
@@ -270,6 +280,11 @@ impl Scheduler {
         if let Some((id, trouble)) = self.lost.pop_front() {
             return Some(Action::Lost { id, trouble });
         }
+        let has_room = self.sources.iter().any(|source| source.has_room(&self.config, now));
+        if !has_room && !self.may_be_lost {
+            return None;
+        }
+        self.may_be_lost = false;
         let mut waiting = VecDeque::new();
         let mut action = None;
         while let Some(id) = self.queue.pop_front() {
@@ -282,6 +297,7 @@ impl Scheduler {
                 Choice::None => {
                     let trouble = self.wants.remove(&id).map_or(Trouble::NotFound, |want| want.trouble);
                     action = Some(Action::Lost { id, trouble });
+                    self.may_be_lost = true;
                     break;
                 }
             }
@@ -310,8 +326,7 @@ impl Scheduler {
             if source.is_out || want.tried & (1 << number) != 0 {
                 continue;
             }
-            let is_paused = source.paused_until.is_some_and(|until| until > now);
-            if !is_paused && source.runs < self.config.runs_in_flight_max {
+            if source.has_room(&self.config, now) {
                 return Choice::Ask(number);
             }
             choice = Choice::Wait;
@@ -360,6 +375,7 @@ impl Scheduler {
             want.fresh = false;
             want.trouble = worst(want.trouble, trouble);
             self.queue.push_front(id);
+            self.may_be_lost = true;
         }
     }
 
@@ -367,6 +383,7 @@ impl Scheduler {
     fn give_up(&mut self, source: SourceNumber) {
         let Some(state) = self.sources.get_mut(source) else { return };
         state.is_out = true;
+        self.may_be_lost = true;
         let runs: Vec<RunId> = self.runs.iter().filter(|(_, run)| run.source == source).map(|(id, _)| *id).collect();
         for id in runs {
             if let Some(run) = self.take_run(id) {
