@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_cas::clock::{self, Clock};
 use forebay_cas::sync::Mutex;
 use forebay_cas::{Classify, ErrorClass};
@@ -20,6 +21,9 @@ use crate::{endpoint, tls};
 const CONNECT: Duration = Duration::from_secs(5);
 /// A short answer is there by then. A gateway may have to ask its store.
 const REPLY: Duration = Duration::from_secs(20);
+
+/// Pieces of a stream, a packet each, that are taken together: 200 KiB of large packets.
+const PIECES: usize = 32;
 
 /// A node that could not be reached, or fell silent, is not tried again for so long while there are others.
 const AVOID: Duration = Duration::from_secs(10);
@@ -345,9 +349,12 @@ impl AnswerStream {
             return Ok(Part::Item(item));
         }
         let broken = |detail: String| PeerError::Broken { node: self.node.clone(), detail };
-        match self.stream.read_chunk(usize::MAX, true).await {
-            Ok(Some(chunk)) => {
-                self.reader.feed(&chunk.bytes);
+        let mut pieces = [const { Bytes::new() }; PIECES];
+        match self.stream.read_chunks(&mut pieces).await {
+            Ok(Some(pieces_read)) => {
+                for piece in &pieces[..pieces_read] {
+                    self.reader.feed(piece);
+                }
                 Ok(Part::Bytes)
             }
             Ok(None) if self.reader.pending() == 0 => Ok(Part::End),

@@ -86,6 +86,8 @@ fn transport() -> TransportConfig {
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .datagram_receive_buffer_size(None)
         .send_window(SEND_WINDOW_BYTES)
+        // One run after the other: what has come whole is verified while it is still in the processor's cache.
+        .send_fairness(false)
         .mtu_discovery_config(Some(discovery));
     transport
 }

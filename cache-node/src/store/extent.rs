@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use forebay_cas::numbers::index;
+use forebay_cas::numbers::{index, length};
 use forebay_cas::source::Frame;
 use forebay_format::{ChunkId, FRAME_HEADER_LEN, FrameHeader};
 use forebay_policy::Class;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use super::places::Place;
 use super::{BLOCK, StoreError};
@@ -62,10 +64,25 @@ impl Extent {
 
     /// Reads a frame; `None` if what is there is none, or not of this length.
     pub(super) fn read(&self, place: &Place) -> Option<Frame> {
-        let mut bytes = vec![0; index(FRAME_HEADER_LEN as u64 + u64::from(place.stored_len))];
-        self.file.read_exact_at(&mut bytes, place.offset).ok()?;
+        let bytes = self.read_range(place.offset, FRAME_HEADER_LEN + index(place.stored_len.into()))?;
         let header = FrameHeader::decode(&bytes).ok().filter(|header| header.stored_len == place.stored_len)?;
         Some(Frame { header, payload: Bytes::from(bytes).slice(FRAME_HEADER_LEN..) })
+    }
+
+    /// So many bytes, read into memory that is not cleared first.
+    fn read_range(&self, mut offset: u64, len: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            match rustix::io::pread(&self.file, spare_capacity(&mut bytes), offset) {
+                Ok(0) => return None,
+                Ok(read) => offset += length(read),
+                Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        // There can have been room for more.
+        bytes.truncate(len);
+        Some(bytes)
     }
 
     pub(super) fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
