@@ -26,6 +26,11 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// Chunks of up to a few MiB come and go on several threads; the C library's allocator gives their pages back to the system
+/// and clears them anew each time.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let json = args::asks_for_json();
     let parsed = match Args::try_parse() {
