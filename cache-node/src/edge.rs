@@ -1,6 +1,6 @@
 //! An edge: answers from its cache, and asks its gateway once for what several want.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::counters;
 use crate::gate::{Gate, Refusal};
-use crate::store::Store;
+use crate::store::{Located, Span, Store};
 
 /// Frames read ahead of the network.
 const FRAMES_AHEAD: usize = 4;
@@ -155,28 +155,41 @@ impl Edge {
     /// Sends what is in the cache; returns what is not, or `None` if nobody listens any more.
     async fn send_hits(&self, asked: &Asked, answer: &mut Answer) -> Option<Vec<ChunkId>> {
         let _turn = self.shared.reads.acquire().await.ok()?;
-        let (out, mut frames) = mpsc::channel::<Frame>(FRAMES_AHEAD);
-        let (store, ids, kind, fresh) = (Arc::clone(&self.shared.store), asked.ids.clone(), asked.kind, asked.fresh);
-        let reading = self.shared.blocking.spawn_blocking(move || {
-            let mut missing = Vec::new();
-            for id in ids {
-                match store.get(id, kind).filter(|frame| !fresh || is_whole(&store, frame)) {
-                    Some(frame) => {
-                        if out.blocking_send(frame).is_err() {
-                            break;
-                        }
-                    }
-                    None => missing.push(id),
+        let store = &self.shared.store;
+        let Located { spans, mut missing } = match store.locate_now(&asked.ids) {
+            Some(located) => located,
+            None => {
+                let (store, ids) = (Arc::clone(store), asked.ids.clone());
+                self.shared.blocking.spawn_blocking(move || store.locate(&ids)).await.ok()?
+            }
+        };
+        for span in spans {
+            let mut left: BTreeSet<ChunkId> = span.ids().collect();
+            for frame in self.read(span, asked).await? {
+                left.remove(&frame.header.id);
+                counters::sent(From::Site, frame.header.frame_len());
+                if !answer.frame(From::Site, &frame.header, frame.payload).await {
+                    return None;
                 }
             }
-            missing
-        });
-        while let Some(frame) = frames.recv().await {
-            counters::sent(From::Site, frame.header.frame_len());
-            if !answer.frame(From::Site, &frame.header, frame.payload).await {
-                return None;
-            }
+            missing.extend(left);
         }
+        Some(missing)
+    }
+
+    /// Reads what is in the page cache right here: it is sent while it is still in the processor's cache, and no thread has
+    /// to be woken. Everything else is read where waiting holds nobody up.
+    async fn read(&self, span: Span, asked: &Asked) -> Option<Vec<Frame>> {
+        let (kind, fresh) = (asked.kind, asked.fresh);
+        if !fresh && let Some(frames) = self.shared.store.read_now(&span, kind) {
+            return Some(frames);
+        }
+        let store = Arc::clone(&self.shared.store);
+        let reading = self.shared.blocking.spawn_blocking(move || {
+            let mut frames = store.read(&span, kind);
+            frames.retain(|frame| !fresh || is_whole(&store, frame));
+            frames
+        });
         reading.await.ok()
     }
 

@@ -11,6 +11,7 @@
 
 mod extent;
 mod places;
+mod span;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use forebay_policy::{Class, EvictionConfig, EvictionCore, Victim};
 
 use self::extent::Extent;
 use self::places::{Place, Places};
+pub use self::span::{Located, Span};
 
 /// An extent is closed when it has grown to this.
 const EXTENT_BYTES: u64 = 64 << 20;
@@ -161,21 +163,63 @@ impl Store {
     /// A frame that is here, as it was put. `None` if it is not, or cannot be read.
     #[must_use]
     pub fn get(&self, id: ChunkId, kind: FrameKind) -> Option<Frame> {
-        // The lock is held while reading: a frame is not punched out under a reader.
-        let frame = {
+        let located = self.locate(&[id]);
+        located.spans.first().and_then(|span| self.read(span, kind).pop())
+    }
+
+    /// Where chunks lie.
+    #[must_use]
+    pub fn locate(&self, ids: &[ChunkId]) -> Located {
+        self.inner.read().locate(ids)
+    }
+
+    /// The same; `None` if it would have to wait for somebody who writes.
+    #[must_use]
+    pub fn locate_now(&self, ids: &[ChunkId]) -> Option<Located> {
+        Some(self.inner.try_read()?.locate(ids))
+    }
+
+    /// Reads the frames of a span. What is not there any more is left out; so is what is damaged, and it is thrown away.
+    #[must_use]
+    pub fn read(&self, span: &Span, kind: FrameKind) -> Vec<Frame> {
+        let bytes = span.extent.read(span.start(), span.len()).unwrap_or_default();
+        let mut frames = Vec::with_capacity(span.places.len());
+        let mut damaged = Vec::new();
+        if bytes.is_empty() {
+            damaged.extend(span.ids());
+        } else {
             let inner = self.inner.read();
-            let place = inner.by_id.get(&id)?;
-            inner.extents.get(&place.extent)?.read(place)
-        };
-        let Some(frame) = frame.filter(|frame| frame.header.id == id) else {
-            self.discard(id);
-            return None;
-        };
-        if frame.header.kind != kind {
-            return None;
+            for (id, place, frame) in span.frames(&bytes) {
+                // One that was evicted meanwhile may have been punched out while it was read.
+                if inner.by_id.get(&id) != Some(place) {
+                    continue;
+                }
+                match frame {
+                    Some(frame) => frames.push(frame),
+                    None => damaged.push(id),
+                }
+            }
         }
-        self.core.lock().touch(id);
-        Some(frame)
+        damaged.into_iter().for_each(|id| self.discard(id));
+        self.touched(frames, kind)
+    }
+
+    /// The same without waiting for a disk or a lock; `None` if it would have to, or anything is odd: [`Self::read`] knows.
+    #[must_use]
+    pub fn read_now(&self, span: &Span, kind: FrameKind) -> Option<Vec<Frame>> {
+        let bytes = span.extent.read_cached(span.start(), span.len())?;
+        let frames = span.frames(&bytes).map(|(_, _, frame)| frame).collect::<Option<Vec<_>>>()?;
+        (span.extent.punched() == span.punched).then(|| self.touched(frames, kind))
+    }
+
+    fn touched(&self, mut frames: Vec<Frame>, kind: FrameKind) -> Vec<Frame> {
+        frames.retain(|frame| frame.header.kind == kind);
+        let mut core = self.core.lock();
+        for frame in &frames {
+            core.touch(frame.header.id);
+        }
+        drop(core);
+        frames
     }
 
     /// Whether a frame is here.
@@ -241,6 +285,33 @@ impl Store {
 }
 
 impl Inner {
+    fn locate(&self, ids: &[ChunkId]) -> Located {
+        let mut located = Located::default();
+        let mut places = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.by_id.get(id) {
+                Some(place) => places.push((*id, *place)),
+                None => located.missing.push(*id),
+            }
+        }
+        places.sort_unstable_by_key(|(_, place)| (place.extent, place.offset));
+        places.dedup();
+        for (id, place) in places {
+            match located.spans.last_mut() {
+                Some(span) if span.takes(&place) => span.places.push((id, place)),
+                _ => match self.extents.get(&place.extent) {
+                    Some(extent) => located.spans.push(Span {
+                        extent: Arc::clone(extent),
+                        punched: extent.punched(),
+                        places: vec![(id, place)],
+                    }),
+                    None => located.missing.push(id),
+                },
+            }
+        }
+        located
+    }
+
     fn append(
         &mut self,
         folder: &Path,

@@ -352,7 +352,7 @@ impl AnswerStream {
         let mut pieces = [const { Bytes::new() }; PIECES];
         match self.stream.read_chunks(&mut pieces).await {
             Ok(Some(pieces_read)) => {
-                for piece in &pieces[..pieces_read] {
+                for piece in pieces.into_iter().take(pieces_read) {
                     self.reader.feed(piece);
                 }
                 Ok(Part::Bytes)

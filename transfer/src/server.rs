@@ -155,6 +155,12 @@ async fn serve_connection(
     }
     requests.shutdown().await;
     let stats = connection.stats();
+    let path = stats.path;
+    tracing::debug!(
+        %peer, sent_packets = path.sent_packets, lost_packets = path.lost_packets, mtu = path.current_mtu,
+        congestion_events = path.congestion_events, cwnd_bytes = path.cwnd, rtt = ?path.rtt,
+        "a connection has ended"
+    );
     let mut open = open.lock();
     let mut closed = closed.lock();
     open.remove(&number);

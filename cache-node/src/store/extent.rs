@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use forebay_cas::numbers::{index, length};
-use forebay_cas::source::Frame;
+use forebay_cas::numbers::length;
 use forebay_format::{ChunkId, FRAME_HEADER_LEN, FrameHeader};
 use forebay_policy::Class;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::places::Place;
 use super::{BLOCK, StoreError};
@@ -30,13 +29,15 @@ pub(super) struct Extent {
     class: Class,
     file: File,
     len: AtomicU64,
+    /// Holes punched so far: who read while this changed may have read a hole.
+    punched: AtomicU64,
 }
 
 impl Extent {
     pub(super) fn create(folder: &Path, number: u32, class: Class) -> io::Result<Self> {
         let path = folder.join(format!("{number:010}-{class}{SUFFIX}"));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-        Ok(Self { path, number, class, file, len: AtomicU64::new(0) })
+        Ok(Self { path, number, class, file, len: AtomicU64::new(0), punched: AtomicU64::new(0) })
     }
 
     /// Bytes from its start to the end of its last frame, in whole blocks.
@@ -62,15 +63,12 @@ impl Extent {
         Ok(offset)
     }
 
-    /// Reads a frame; `None` if what is there is none, or not of this length.
-    pub(super) fn read(&self, place: &Place) -> Option<Frame> {
-        let bytes = self.read_range(place.offset, FRAME_HEADER_LEN + index(place.stored_len.into()))?;
-        let header = FrameHeader::decode(&bytes).ok().filter(|header| header.stored_len == place.stored_len)?;
-        Some(Frame { header, payload: Bytes::from(bytes).slice(FRAME_HEADER_LEN..) })
+    pub(super) fn punched(&self) -> u64 {
+        self.punched.load(Ordering::Acquire)
     }
 
-    /// So many bytes, read into memory that is not cleared first.
-    fn read_range(&self, mut offset: u64, len: usize) -> Option<Vec<u8>> {
+    /// So many bytes, into memory that is not cleared first; `None` if they cannot be read.
+    pub(super) fn read(&self, mut offset: u64, len: usize) -> Option<Bytes> {
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
             match rustix::io::pread(&self.file, spare_capacity(&mut bytes), offset) {
@@ -82,10 +80,19 @@ impl Extent {
         }
         // There can have been room for more.
         bytes.truncate(len);
-        Some(bytes)
+        Some(bytes.into())
+    }
+
+    /// The same if all of them are in the page cache: this never waits for a disk.
+    pub(super) fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        let mut bytes = vec![0; len];
+        let mut room = [IoSliceMut::new(&mut bytes)];
+        let read = rustix::io::preadv2(&self.file, &mut room, offset, ReadWriteFlags::NOWAIT);
+        (read == Ok(len)).then(|| bytes.into())
     }
 
     pub(super) fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.punched.fetch_add(1, Ordering::AcqRel);
         Ok(fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)?)
     }
 
@@ -139,7 +146,10 @@ pub(super) fn open_all(folder: &Path) -> Result<BTreeMap<u32, Arc<Extent>>, Stor
         let open = |source| StoreError::Io { path: path.clone(), source };
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(open)?;
         let len = file.metadata().map_err(open)?.len() / BLOCK * BLOCK;
-        extents.insert(number, Arc::new(Extent { path, number, class, file, len: AtomicU64::new(len) }));
+        extents.insert(
+            number,
+            Arc::new(Extent { path, number, class, file, len: AtomicU64::new(len), punched: AtomicU64::new(0) }),
+        );
     }
     Ok(extents)
 }

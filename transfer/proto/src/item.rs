@@ -9,7 +9,9 @@
 //! | 3 | reply | CBOR of [`Reply`] |
 //! | 4 | trouble | class (u8), a message (UTF-8) |
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::VecDeque;
+
+use bytes::{Buf, BufMut, Bytes};
 use forebay_format::{ChunkId, DecodeError, FRAME_HEADER_LEN, FrameHeader, Limits, cbor};
 use minicbor::{Decode, Encode};
 use thiserror::Error;
@@ -21,6 +23,8 @@ const FRAME: u8 = 1;
 const MISSING: u8 = 2;
 const REPLY: u8 = 3;
 const TROUBLE: u8 = 4;
+/// Memory set aside for a body before any of it has come: a chunk of the default profile.
+const BODY_RESERVE: usize = (1 << 20) + 4096;
 /// Longest reply in bytes.
 const REPLY_BYTES_MAX: u32 = 8192;
 /// Longest message of a trouble in bytes.
@@ -181,52 +185,82 @@ pub fn frame_head(from: From, header: &FrameHeader) -> [u8; HEAD_LEN + 1 + FRAME
 
 /// Takes items off the wire. Calls: [`Self::feed`] what came, [`Self::next_item`] until it says `None`.
 ///
-/// Holds at most one item of the largest length and what was fed beyond it.
+/// Holds at most one item of the largest length, put together in memory of its own, and what was fed beyond it.
 #[derive(Debug, Default)]
 pub struct ItemReader {
-    buffer: BytesMut,
+    /// What came and belongs to no item yet.
+    pieces: VecDeque<Bytes>,
+    piece_bytes: usize,
+    /// Tag and length of the item that is being put together, checked.
+    head: Option<(u8, usize)>,
+    body: Vec<u8>,
 }
 
 impl ItemReader {
     /// Takes bytes in.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        // Room for the whole item at once, if its length has come already.
-        if let Some((_, len)) = head(&self.buffer)
-            && let Ok(len) = usize::try_from(len)
-        {
-            let whole = HEAD_LEN + len.min(frame_bytes_max());
-            self.buffer.reserve(whole.saturating_sub(self.buffer.len()).max(bytes.len()));
+    pub fn feed(&mut self, bytes: Bytes) {
+        self.piece_bytes += bytes.len();
+        if !bytes.is_empty() {
+            self.pieces.push_back(bytes);
         }
-        self.buffer.extend_from_slice(bytes);
     }
 
     /// Bytes that are here and belong to no whole item yet.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.buffer.len()
+        let head_len = if self.head.is_some() { HEAD_LEN } else { 0 };
+        head_len + self.body.len() + self.piece_bytes
     }
 
     /// The next whole item; `None` until more bytes have come.
     ///
     /// # Errors
-    /// [`ItemError`]: the peer breaks the protocol.
+    /// [`ItemError`]: the peer breaks the protocol. Nothing that comes after that means anything.
     pub fn next_item(&mut self) -> Result<Option<Item>, ItemError> {
-        let Some((tag, len)) = head(&self.buffer) else { return Ok(None) };
-        check_head(tag, len)?;
-        let whole = usize::try_from(len).map_or(usize::MAX, |len| HEAD_LEN + len);
-        if self.buffer.len() < whole {
+        if self.head.is_none() && !self.begin()? {
             return Ok(None);
         }
-        let mut body = self.buffer.split_to(whole).freeze();
-        body.advance(HEAD_LEN);
-        decode_body(tag, body).map(Some)
+        let Some((tag, len)) = self.head else { return Ok(None) };
+        let mut body = std::mem::take(&mut self.body);
+        self.take(len - body.len(), |_, piece| body.extend_from_slice(piece));
+        if body.len() < len {
+            self.body = body;
+            return Ok(None);
+        }
+        self.head = None;
+        decode_body(tag, body.into()).map(Some)
     }
-}
 
-fn head(buffer: &[u8]) -> Option<(u8, u32)> {
-    let (head, _) = buffer.split_first_chunk::<HEAD_LEN>()?;
-    let [tag, len @ ..] = *head;
-    Some((tag, u32::from_le_bytes(len)))
+    /// Takes the head of an item, if it has come.
+    fn begin(&mut self) -> Result<bool, ItemError> {
+        if self.piece_bytes < HEAD_LEN {
+            return Ok(false);
+        }
+        let mut bytes = [0; HEAD_LEN];
+        self.take(HEAD_LEN, |at, piece| bytes[at..at + piece.len()].copy_from_slice(piece));
+        let [tag, len @ ..] = bytes;
+        let len = check_head(tag, u32::from_le_bytes(len))?;
+        self.head = Some((tag, len));
+        // Room for all of an ordinary item; a longer one grows as it comes.
+        self.body.reserve_exact(len.min(BODY_RESERVE));
+        Ok(true)
+    }
+
+    /// Hands out up to `most` of the bytes that came, each part with how many went before.
+    fn take(&mut self, most: usize, mut each: impl FnMut(usize, &[u8])) {
+        let mut taken = 0;
+        while taken < most
+            && let Some(piece) = self.pieces.front_mut()
+        {
+            let part = piece.split_to(piece.len().min(most - taken));
+            each(taken, &part);
+            taken += part.len();
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
+        self.piece_bytes -= taken;
+    }
 }
 
 /// Longest body of a frame.
@@ -234,7 +268,8 @@ const fn frame_bytes_max() -> usize {
     1 + FRAME_HEADER_LEN + Limits::DEFAULT.chunk_bytes as usize
 }
 
-fn check_head(tag: u8, len: u32) -> Result<(), ItemError> {
+/// The length of a body, if such an item can have it.
+fn check_head(tag: u8, len: u32) -> Result<usize, ItemError> {
     let bytes = usize::try_from(len).unwrap_or(usize::MAX);
     let fits = match tag {
         FRAME => (1 + FRAME_HEADER_LEN..=frame_bytes_max()).contains(&bytes),
@@ -243,7 +278,7 @@ fn check_head(tag: u8, len: u32) -> Result<(), ItemError> {
         TROUBLE => (1..=1 + MESSAGE_BYTES_MAX).contains(&bytes),
         _ => false,
     };
-    if fits { Ok(()) } else { Err(ItemError::Head { tag, len }) }
+    if fits { Ok(bytes) } else { Err(ItemError::Head { tag, len }) }
 }
 
 fn decode_body(tag: u8, mut body: Bytes) -> Result<Item, ItemError> {

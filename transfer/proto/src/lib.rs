@@ -20,7 +20,7 @@
 //! let mut wire = Vec::new();
 //! Item::Missing(ChunkId::from_bytes([7; 32])).encode(&mut wire);
 //! let mut reader = ItemReader::default();
-//! reader.feed(&wire);
+//! reader.feed(wire.into());
 //! assert_eq!(reader.next_item()?, Some(Item::Missing(ChunkId::from_bytes([7; 32]))));
 //! assert_eq!(reader.next_item()?, None);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

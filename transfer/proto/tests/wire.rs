@@ -65,7 +65,7 @@ fn items_survive_any_cutting_of_the_wire() {
         let mut reader = ItemReader::default();
         let mut got = Vec::new();
         for part in wire.chunks(step) {
-            reader.feed(part);
+            reader.feed(Bytes::copy_from_slice(part));
             while let Some(item) = reader.next_item().unwrap() {
                 got.push(item);
             }
@@ -122,7 +122,7 @@ proptest! {
     fn no_bytes_make_a_reader_panic_or_hoard(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
         let mut reader = ItemReader::default();
         'wire: for part in parts {
-            reader.feed(&part);
+            reader.feed(part.into());
             loop {
                 match reader.next_item() {
                     Ok(Some(_)) => {}
