@@ -1,12 +1,13 @@
 # Everything builds into ${FOREBAY_TARGET:-$HOME/.cache/forebay-target} with one profile; see scripts/env.sh.
 SHELL := /bin/bash
-.PHONY: help build demo test bench soak fuzz fmt clean-cache
+.PHONY: help build demo test bench bench-wire soak fuzz fmt clean-cache
 
 help:
 	@echo 'make demo    push, change, push again, fetch and verify real data'
 	@echo 'make test    everything a change has to pass'
 	@echo 'make build   the forebay binary'
 	@echo 'make bench   the store against cp, medians'
+	@echo 'make bench-wire   nodes against a raw quinn loop, medians'
 	@echo 'make soak    the long forms of the fault tests'
 	@echo 'make fuzz    fuzz every decoder (SECONDS_EACH=60)'
 	@echo 'make fmt     format the sources'
@@ -24,6 +25,9 @@ test:
 
 bench:
 	@scripts/bench/store.sh
+
+bench-wire:
+	@scripts/bench/wire.sh
 
 soak:
 	@scripts/test.sh soak

@@ -15,13 +15,14 @@ use forebay_transfer::client::{Client, PeerError};
 use forebay_transfer::source::{Order, ask_all, fetch};
 use forebay_transfer::{Answer, NodeId, Service};
 use forebay_transfer_proto::request::Reservation;
-use forebay_transfer_proto::{Claim, From, Reply, Request, SchedulerConfig, Signed, Trouble};
+use forebay_transfer_proto::{Claim, From, RateBytesPerS, Reply, Request, SchedulerConfig, Signed, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::counters;
 use crate::gate::{Gate, Refusal};
+use crate::pace::Paces;
 use crate::store::{Located, Span, Store};
 
 /// Frames read ahead of the network.
@@ -47,6 +48,7 @@ struct Shared {
     /// Runs what blocks on the disk.
     blocking: Handle,
     gate: Gate,
+    paces: Paces,
     place: String,
     flights: Mutex<BTreeMap<ChunkId, watch::Receiver<Landed>>>,
     reads: Semaphore,
@@ -69,12 +71,21 @@ struct Asked {
 }
 
 impl Edge {
-    /// An edge with this cache in front of these nodes. `place` is what it calls itself in bills.
+    /// An edge with this cache in front of these nodes. `place` is what it calls itself in bills, `limit` the most that it
+    /// sends to all clients together.
     #[must_use]
-    pub fn new(store: Arc<Store>, upstream: Client, clock: Arc<dyn Clock>, blocking: Handle, place: String) -> Self {
+    pub fn new(
+        store: Arc<Store>,
+        upstream: Client,
+        clock: Arc<dyn Clock>,
+        blocking: Handle,
+        place: String,
+        limit: Option<RateBytesPerS>,
+    ) -> Self {
         let gate = Gate::new(Arc::clone(&clock), None, None);
+        let paces = Paces::new(Arc::clone(&clock), limit);
         let (upstream, flights, reads) = (Arc::new(upstream), Mutex::default(), Semaphore::new(READS_MAX));
-        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, place, flights, reads }) }
+        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, paces, place, flights, reads }) }
     }
 
     async fn answer(self, peer: NodeId, request: Request, answer: Answer) {
@@ -138,6 +149,7 @@ impl Edge {
             let outcome = land(&mut landed).await;
             let sent = match outcome {
                 Some(Ok(frame)) => {
+                    self.shared.paces.turn(&asked.claim, frame.header.frame_len()).await;
                     counters::sent(from, frame.header.frame_len());
                     answer.frame(from, &frame.header, frame.payload).await
                 }
@@ -167,6 +179,7 @@ impl Edge {
             let mut left: BTreeSet<ChunkId> = span.ids().collect();
             for frame in self.read(span, asked).await? {
                 left.remove(&frame.header.id);
+                self.shared.paces.turn(&asked.claim, frame.header.frame_len()).await;
                 counters::sent(From::Site, frame.header.frame_len());
                 if !answer.frame(From::Site, &frame.header, frame.payload).await {
                     return None;

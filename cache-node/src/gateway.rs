@@ -18,7 +18,7 @@ use forebay_policy::Usage;
 use forebay_transfer::authority::{seconds, sign};
 use forebay_transfer::{Answer, Identity, NodeId, Service};
 use forebay_transfer_proto::request::Reservation;
-use forebay_transfer_proto::{Claim, From, Purpose, Reply, Request, Signed, Statement, Trouble};
+use forebay_transfer_proto::{Claim, From, Purpose, RateBytesPerS, Reply, Request, Signed, Statement, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
@@ -26,6 +26,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::bill::Bill;
 use crate::counters;
 use crate::gate::{Gate, Refusal};
+use crate::pace::Paces;
 
 /// Frames read ahead of the network.
 const FRAMES_AHEAD: usize = 4;
@@ -46,6 +47,7 @@ struct Shared {
     repository: Mutex<Repository>,
     reader: ChunkReader,
     gate: Gate,
+    paces: Paces,
     bill: Bill,
     clock: Arc<dyn Clock>,
     blocking: Handle,
@@ -78,6 +80,7 @@ struct Asked {
 
 impl Gateway {
     /// A gateway of an open repository. `clients` are the keys that may ask and whom they may bill; `None` lets all.
+    /// `limit` is the most that it sends to all clients together.
     ///
     /// # Errors
     /// [`ReadError`] if the index cannot be filled.
@@ -86,16 +89,29 @@ impl Gateway {
         mut repository: Repository,
         bill: Bill,
         clients: Option<std::collections::BTreeMap<NodeId, String>>,
+        limit: Option<RateBytesPerS>,
         clock: Arc<dyn Clock>,
         blocking: Handle,
     ) -> Result<Self, ReadError> {
         let repository_id = repository.config().id;
         let reader = repository.reader()?;
         let gate = Gate::new(Arc::clone(&clock), Some(repository_id), clients);
+        let paces = Paces::new(Arc::clone(&clock), limit);
         let (repository, wire_spread) = (Mutex::new(repository), AtomicU64::new(0));
         let reads = Semaphore::new(READS_MAX);
-        let shared =
-            Shared { identity, repository_id, repository, reader, gate, bill, clock, blocking, wire_spread, reads };
+        let shared = Shared {
+            identity,
+            repository_id,
+            repository,
+            reader,
+            gate,
+            paces,
+            bill,
+            clock,
+            blocking,
+            wire_spread,
+            reads,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -229,6 +245,7 @@ impl Gateway {
                 Outgoing::Frame(frame) => {
                     let sent_bytes = frame.header.frame_len();
                     let payload_bytes = u64::from(frame.header.plain_len);
+                    self.shared.paces.turn(&claim, sent_bytes).await;
                     let is_sent = answer.frame(From::Gateway, &frame.header, frame.payload).await;
                     let retried_bytes = if is_sent { 0 } else { sent_bytes };
                     let payload_bytes = if is_sent { payload_bytes } else { 0 };

@@ -28,6 +28,7 @@ mod gate;
 pub mod gateway;
 pub mod http;
 pub mod node;
+mod pace;
 pub mod role;
 pub mod store;
 

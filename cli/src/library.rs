@@ -84,7 +84,9 @@ fn open_through(
 ) -> Result<Opened, Failure> {
     let first = nodes[0].clone();
     let identity = identity(context)?;
-    let client = Arc::new(Client::new(identity.clone(), nodes, context.shared_clock()));
+    let profile = how.tier.profile(ROUND_TRIP, context.settings.memory_bytes / 4);
+    let client = Client::new(identity.clone(), nodes, context.shared_clock());
+    let client = Arc::new(client.with_window(profile.connection_window_bytes));
     let claim = Claim {
         repository: None,
         tenant: context.settings.values.tenant.clone(),
@@ -108,7 +110,6 @@ fn open_through(
     let claims = ClaimMaker::new(identity, context.shared_clock(), Claim { repository: Some(repository), ..claim });
     let folder = LocalIndex::folder_of(&context.settings.values.cache_dir, repository);
     let index = Arc::new(if long { LocalIndex::in_memory(&folder) } else { LocalIndex::open(&folder) });
-    let profile = how.tier.profile(ROUND_TRIP, context.settings.memory_bytes / 4);
     let scheduling = SchedulerConfig { runs_in_flight_max: profile.runs_in_flight, ..SchedulerConfig::default() };
     let reservation = Reservation(context.random("reservation"));
     let source = NodeSource::new(client, network, context.shared_clock(), claims, reservation, scheduling);

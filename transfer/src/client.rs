@@ -126,6 +126,7 @@ pub struct Client {
     connections: Mutex<Vec<Connection>>,
     retired_bytes: Mutex<u64>,
     wasted_bytes: AtomicU64,
+    window_bytes: u32,
 }
 
 #[derive(Debug)]
@@ -150,7 +151,14 @@ impl Client {
             connections: Mutex::default(),
             retired_bytes: Mutex::default(),
             wasted_bytes: AtomicU64::new(0),
+            window_bytes: endpoint::CLIENT_WINDOW_BYTES,
         }
+    }
+
+    /// The most bytes that a node may send ahead on one connection: what the link's tier needs.
+    #[must_use]
+    pub fn with_window(self, bytes: u64) -> Self {
+        Self { window_bytes: u32::try_from(bytes).unwrap_or(u32::MAX >> 2), ..self }
     }
 
     /// Who asks.
@@ -281,7 +289,7 @@ impl Client {
     async fn connect(&self, addr: &NodeAddr) -> Result<Connection, PeerError> {
         let unreachable = |detail: String| PeerError::Unreachable { node: addr.to_string(), detail };
         let tls = tls::client_config(&self.identity, addr.id).map_err(|error| unreachable(error.to_string()))?;
-        let config = endpoint::client_config(tls);
+        let config = endpoint::client_config(tls, self.window_bytes);
         let mut last = unreachable("its name has no address".to_owned());
         for place in places(addr).await.map_err(|error| unreachable(error.to_string()))? {
             let endpoint = self.endpoint(place.is_ipv6()).map_err(|error| unreachable(error.to_string()))?;

@@ -25,8 +25,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4);
 const STREAMS_MAX: u32 = 64;
 /// A client's window for one stream: a run, and a chunk of the largest profile over it.
 const RUN_WINDOW_BYTES: u32 = 3 << 20;
-/// A client's window for a connection.
-const CLIENT_WINDOW_BYTES: u32 = 32 << 20;
+/// A client's window for a connection, unless its tier says another.
+pub(crate) const CLIENT_WINDOW_BYTES: u32 = 32 << 20;
 /// A node's window for one stream: a request.
 const REQUEST_WINDOW_BYTES: u32 = 128 << 10;
 /// Bytes a node holds for one connection until they are acknowledged.
@@ -65,12 +65,12 @@ pub(crate) fn client(bind: SocketAddr) -> io::Result<Endpoint> {
 }
 
 /// Settings of a connection to a node.
-pub(crate) fn client_config(tls: quinn::crypto::rustls::QuicClientConfig) -> quinn::ClientConfig {
+pub(crate) fn client_config(tls: quinn::crypto::rustls::QuicClientConfig, window_bytes: u32) -> quinn::ClientConfig {
     let mut transport = transport();
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(RUN_WINDOW_BYTES))
-        .receive_window(VarInt::from_u32(CLIENT_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(window_bytes))
         .keep_alive_interval(Some(KEEP_ALIVE));
     let mut config = quinn::ClientConfig::new(Arc::new(tls));
     config.transport_config(Arc::new(transport));

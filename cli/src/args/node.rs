@@ -35,6 +35,9 @@ pub(crate) struct NodeArgs {
     /// Who rents the site out
     #[arg(long, value_name = "P")]
     pub(crate) provider: Option<String>,
+    /// Bytes a second that it sends to all clients together; each tenant's share of a tier is limited by the tier
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rate: Option<ByteSize>,
     /// Keys that may ask a gateway and whom they may bill: lines of a public key and a tenant; all may if left out
     #[arg(long, value_name = "FILE")]
     pub(crate) clients: Option<PathBuf>,

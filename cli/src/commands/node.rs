@@ -15,6 +15,7 @@ use forebay_policy::EvictionConfig;
 use forebay_policy::eviction::Share;
 use forebay_transfer::client::Client;
 use forebay_transfer::{Identity, NodeAddr, NodeId};
+use forebay_transfer_proto::RateBytesPerS;
 use serde_json::json;
 
 use super::egress::read_card;
@@ -71,7 +72,8 @@ fn edge(context: &Context<'_>, args: &NodeArgs, identity: &Identity) -> Result<D
     let store = Arc::new(Store::open(&context.settings.values.cache_dir.join("edge"), &eviction)?);
     let client = Client::new(identity.clone(), upstream, context.shared_clock());
     let place = args.site.as_ref().map_or_else(|| "site".to_owned(), |site| format!("site:{site}"));
-    let edge = Edge::new(Arc::clone(&store), client, context.shared_clock(), context.runtime().clone(), place);
+    let edge =
+        Edge::new(Arc::clone(&store), client, context.shared_clock(), context.runtime().clone(), place, limit(args)?);
     Ok(Duty::Edge(edge, store))
 }
 
@@ -92,7 +94,13 @@ fn gateway(context: &Context<'_>, args: &NodeArgs, identity: &Identity) -> Resul
         context.output.warn(Warning { kind: "open-access", message, path: None });
     }
     let runtime = context.runtime().clone();
-    Ok(Duty::Gateway(Gateway::new(identity.clone(), repository, bill, clients, context.shared_clock(), runtime)?))
+    let (identity, clock) = (identity.clone(), context.shared_clock());
+    Ok(Duty::Gateway(Gateway::new(identity, repository, bill, clients, limit(args)?, clock, runtime)?))
+}
+
+fn limit(args: &NodeArgs) -> Result<Option<RateBytesPerS>, Failure> {
+    let none = || Failure::usage("--rate 0 would never send anything");
+    args.rate.map(|rate| RateBytesPerS::new(rate.as_u64()).ok_or_else(none)).transpose()
 }
 
 /// Reads lines of a public key and a tenant.

@@ -38,7 +38,7 @@ pub use pacer::{MonotonicUs, Pace, Pacer};
 pub use request::{REQUEST_BYTES_MAX, Request, RequestError, WANT_IDS_MAX};
 pub use scheduler::{Action, RunId, Scheduler, SchedulerConfig, SourceNumber, Wanted};
 pub use signed::{Claim, Purpose, Signed, SignedError, Statement};
-pub use tier::{LinkProfile, LinkTier, RateBytesPerS};
+pub use tier::{LinkProfile, LinkTier, RUN_BYTES, RateBytesPerS};
 
 /// What both sides name in the TLS handshake; another version has another name.
 pub const ALPN: &[u8] = b"forebay/1";

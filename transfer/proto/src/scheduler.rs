@@ -104,7 +104,7 @@ struct Want {
 struct Run {
     source: SourceNumber,
     ids: BTreeSet<ChunkId>,
-    heard_at: MonotonicUs,
+    started_at: MonotonicUs,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,6 +112,8 @@ struct Source {
     runs: u32,
     failures: u32,
     paused_until: Option<MonotonicUs>,
+    /// When anything came of any of its runs: on a slow link one run waits for the others.
+    heard_at: MonotonicUs,
     is_out: bool,
 }
 
@@ -179,19 +181,19 @@ impl Scheduler {
 
     /// Something came on a run, and no whole frame yet.
     pub fn handle_progress(&mut self, now: MonotonicUs, run: RunId) {
-        if let Some(run) = self.runs.get_mut(&run) {
-            run.heard_at = now;
+        if let Some(run) = self.runs.get(&run) {
+            self.sources[run.source].heard_at = now;
         }
     }
 
     /// A frame came. `false`: this run was not asked for it, or it came already; it is not to be used.
     pub fn handle_frame(&mut self, now: MonotonicUs, run: RunId, id: ChunkId) -> bool {
         let Some(run) = self.runs.get_mut(&run) else { return false };
-        run.heard_at = now;
+        let source = &mut self.sources[run.source];
+        source.heard_at = now;
         if !run.ids.remove(&id) {
             return false;
         }
-        let source = &mut self.sources[run.source];
         (source.failures, source.paused_until) = (0, None);
         self.wants.remove(&id).is_some()
     }
@@ -200,7 +202,7 @@ impl Scheduler {
     /// its own copy first; one that is wrong again lies, and is not asked for anything any more.
     pub fn handle_corrupt(&mut self, now: MonotonicUs, run: RunId, id: ChunkId) {
         let Some(at) = self.runs.get_mut(&run) else { return };
-        at.heard_at = now;
+        self.sources[at.source].heard_at = now;
         if !at.ids.remove(&id) {
             return;
         }
@@ -218,8 +220,8 @@ impl Scheduler {
     /// A source does not have it.
     pub fn handle_missing(&mut self, now: MonotonicUs, run: RunId, id: ChunkId) {
         let Some(at) = self.runs.get_mut(&run) else { return };
-        at.heard_at = now;
         let source = at.source;
+        self.sources[source].heard_at = now;
         if at.ids.remove(&id) {
             self.requeue(id, source, Trouble::NotFound);
         }
@@ -265,7 +267,7 @@ impl Scheduler {
 
     /// The driver itself did not look for a while: the silence was not the sources'.
     pub fn handle_own_delay(&mut self, now: MonotonicUs) {
-        self.runs.values_mut().for_each(|run| run.heard_at = now);
+        self.sources.iter_mut().for_each(|source| source.heard_at = now);
     }
 
     /// What to do next; nothing until something happens or the deadline comes.
@@ -313,7 +315,7 @@ impl Scheduler {
     /// When [`Self::poll`] may have something new to say although nothing happened.
     #[must_use]
     pub fn deadline(&self) -> Option<MonotonicUs> {
-        let stalls = self.runs.values().map(|run| run.heard_at + self.config.stall);
+        let stalls = self.runs.values().map(|run| self.silent_from(run));
         let pauses = self.sources.iter().filter(|source| !source.is_out).filter_map(|source| source.paused_until);
         let pauses = pauses.filter(|_| !self.queue.is_empty());
         stalls.chain(pauses).min()
@@ -352,13 +354,13 @@ impl Scheduler {
             ids.extend(self.queue.pop_front());
         }
         self.sources[source].runs += 1;
-        self.runs.insert(run, Run { source, ids: ids.iter().copied().collect(), heard_at: now });
+        self.runs.insert(run, Run { source, ids: ids.iter().copied().collect(), started_at: now });
         Action::Start { run, source, ids, fresh }
     }
 
     fn end_silent_runs(&mut self, now: MonotonicUs) {
         let silent: Vec<RunId> =
-            self.runs.iter().filter(|(_, run)| run.heard_at + self.config.stall <= now).map(|(id, _)| *id).collect();
+            self.runs.iter().filter(|(_, run)| self.silent_from(run) <= now).map(|(id, _)| *id).collect();
         for id in silent {
             if let Some(run) = self.take_run(id) {
                 self.aborts.push_back(id);
@@ -366,6 +368,11 @@ impl Scheduler {
                 self.give_up(run.source);
             }
         }
+    }
+
+    /// When its source counts as silent if nothing comes before.
+    fn silent_from(&self, run: &Run) -> MonotonicUs {
+        run.started_at.max(self.sources[run.source].heard_at) + self.config.stall
     }
 
     /// Asks it of another source than this.

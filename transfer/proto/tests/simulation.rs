@@ -227,3 +227,23 @@ fn a_frame_that_nobody_asked_for_is_not_used() {
     assert!(!core.handle_frame(now, run, id(1)), "twice");
     assert!(core.is_done());
 }
+
+#[test]
+fn a_slow_source_that_sends_one_run_after_the_other_is_not_silent() {
+    let wanted = (0..4).map(|number| Wanted { id: id(number), len: 1 << 20 });
+    let mut core = Scheduler::new(SchedulerConfig::default(), 1, wanted);
+    let mut runs = Vec::new();
+    while let Some(action) = core.poll(MonotonicUs(0)) {
+        let Action::Start { run, ids, .. } = action else { panic!("it starts") };
+        runs.push((run, ids[0]));
+    }
+    assert_eq!(runs.len(), 4);
+    for (number, (run, id)) in runs[..3].iter().enumerate() {
+        let now = MonotonicUs((number as u64 + 1) * 8_000_000);
+        assert_eq!(core.poll(now), None, "nothing is taken from a source that brings something");
+        assert!(core.handle_frame(now, *run, *id));
+        core.handle_end(*run);
+    }
+    assert_eq!(core.deadline(), Some(MonotonicUs(34_000_000)));
+    assert_eq!(core.poll(MonotonicUs(34_000_000)), Some(Action::Abort { run: runs[3].0 }));
+}
