@@ -1,5 +1,6 @@
 //! A repository: its configuration, its log, its index, and reading chunks out of it.
 
+mod ahead;
 mod error;
 mod origin_source;
 mod read;

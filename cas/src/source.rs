@@ -90,6 +90,11 @@ pub trait ChunkSource: Debug + Send + Sync {
         }
     }
 
+    /// Whether an answer takes a while, so that it pays to ask for many chunks at once.
+    fn is_distant(&self) -> bool {
+        false
+    }
+
     /// Whether somebody pays for what is read, so that [`Self::reserve`] is worth the work of listing it.
     fn bills(&self) -> bool {
         false

@@ -2,7 +2,10 @@
 
 mod build;
 
-use forebay_format::{ChunkId, ChunkRef, Content, Directory, Entry, FileEntry, Limits, ListNode, ListRef, TreeNode};
+use forebay_format::{
+    ChunkId, ChunkRef, Content, Directory, Entry, EntryKind, FileEntry, FrameKind, Limits, ListNode, ListRef, Totals,
+    TreeNode,
+};
 
 pub(crate) use self::build::{NodeSink, build_directory, build_list};
 use crate::repository::{ChunkReader, ReadError};
@@ -34,6 +37,9 @@ pub fn entries(reader: &ChunkReader, path: &[u8], directory: &Directory) -> Resu
                 entries.append(&mut leaf);
             }
             TreeNode::Inner(parts) => {
+                if let Some(ahead) = reader.ahead() {
+                    ahead.read(reader.source().as_ref(), FrameKind::Tree, parts.iter().map(|part| part.node));
+                }
                 if first.is_some_and(|first| parts.first().is_none_or(|part| part.first != first)) {
                     return Err(damaged());
                 }
@@ -81,11 +87,13 @@ fn walk_below<V: Visitor>(
     if depth > Limits::DEFAULT.tree_depth {
         return Err(ReadError::Tree { path: path.clone() }.into());
     }
-    for entry in entries(reader, path, directory)? {
+    let entries = entries(reader, path, directory)?;
+    look_ahead(reader, &entries);
+    for entry in entries {
         let parent_len = path.len();
         push_name(path, &entry.name);
         match &entry.kind {
-            forebay_format::EntryKind::Dir(below) => {
+            EntryKind::Dir(below) => {
                 if visitor.enter(path, &entry, below)? {
                     walk_below(reader, path, below, visitor, depth + 1)?;
                 }
@@ -95,6 +103,32 @@ fn walk_below<V: Visitor>(
         path.truncate(parent_len);
     }
     Ok(())
+}
+
+/// Has a distant source send what lies below these entries, one level after the other, not one folder after the other.
+fn look_ahead(reader: &ChunkReader, entries: &[Entry]) {
+    let Some(ahead) = reader.ahead() else { return };
+    let mut level: Vec<(ChunkId, Totals)> = entries.iter().filter_map(folder).collect();
+    // Where the first of them are here, those below are: they were read with them.
+    level.retain(|(node, _)| ahead.peek(*node, |_| ()).is_none());
+    while !level.is_empty() {
+        ahead.read(reader.source().as_ref(), FrameKind::Tree, level.iter().map(|(node, _)| *node));
+        let below = |(node, totals): &(ChunkId, Totals)| {
+            let decoded = ahead.peek(*node, |plain| TreeNode::decode(plain, *totals))?.ok()?;
+            Some(match decoded {
+                TreeNode::Leaf(entries) => entries.iter().filter_map(folder).collect::<Vec<_>>(),
+                TreeNode::Inner(parts) => parts.into_iter().map(|part| (part.node, part.totals)).collect(),
+            })
+        };
+        level = level.iter().filter_map(below).flatten().collect();
+    }
+}
+
+fn folder(entry: &Entry) -> Option<(ChunkId, Totals)> {
+    match &entry.kind {
+        EntryKind::Dir(directory) => Some((directory.node, directory.totals)),
+        _ => None,
+    }
 }
 
 /// Appends a name to a relative path.
@@ -116,7 +150,7 @@ pub fn find(reader: &ChunkReader, root: &Directory, path: &[u8]) -> Result<Optio
         let directory = match &at {
             Found::Root(directory) => *directory,
             Found::Entry(entry) => match &entry.kind {
-                forebay_format::EntryKind::Dir(directory) => *directory,
+                EntryKind::Dir(directory) => *directory,
                 _ => return Ok(None),
             },
         };
@@ -159,6 +193,9 @@ fn for_each_listed<E: From<ReadError>>(
     lists: &[ListRef],
     take: &mut impl FnMut(ChunkRef) -> Result<(), E>,
 ) -> Result<(), E> {
+    if let Some(ahead) = reader.ahead() {
+        ahead.read(reader.source().as_ref(), FrameKind::List, lists.iter().map(|list| list.id));
+    }
     for list in lists {
         match reader.list(list.id, list.bytes)? {
             ListNode::Chunks(chunks) if height == 1 => chunks.into_iter().try_for_each(&mut *take)?,
@@ -188,7 +225,7 @@ pub fn list_ids(reader: &ChunkReader, file: &FileEntry) -> Result<Vec<ChunkId>, 
 }
 
 fn wrong_height(id: ChunkId) -> ReadError {
-    let kind = forebay_format::FrameKind::List;
+    let kind = FrameKind::List;
     let source = forebay_format::DecodeError::Field { what: "chunk list", field: "height", value: 0 };
     ReadError::Content { id, kind, source }
 }

@@ -388,6 +388,10 @@ impl ChunkSource for NodeSource {
         plain.ok_or(ReadError::Missing { id, kind })
     }
 
+    fn is_distant(&self) -> bool {
+        true
+    }
+
     fn bills(&self) -> bool {
         true
     }

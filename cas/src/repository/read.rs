@@ -7,6 +7,7 @@ use forebay_format::{
 };
 
 use super::ReadError;
+use super::ahead::Ahead;
 use crate::codec::Decoder;
 use crate::index::LocalIndex;
 use crate::packer::pack_path;
@@ -17,13 +18,14 @@ use crate::source::ChunkSource;
 pub struct ChunkReader {
     source: Arc<dyn ChunkSource>,
     index: Arc<LocalIndex>,
+    ahead: Arc<Ahead>,
 }
 
 impl ChunkReader {
     /// A reader of what a source has. The index keeps what is known of files on this machine.
     #[must_use]
     pub fn new(source: Arc<dyn ChunkSource>, index: Arc<LocalIndex>) -> Self {
-        Self { source, index }
+        Self { source, index, ahead: Arc::default() }
     }
 
     /// Where chunks come from.
@@ -43,7 +45,15 @@ impl ChunkReader {
     /// # Errors
     /// [`ReadError`] of the first place, if no place has it.
     pub fn chunk(&self, id: ChunkId, kind: FrameKind) -> Result<Vec<u8>, ReadError> {
-        self.source.chunk(id, kind)
+        match self.ahead.take(id, kind) {
+            Some(plain) => Ok(plain),
+            None => self.source.chunk(id, kind),
+        }
+    }
+
+    /// Manifest nodes that were read before somebody asked for them; only of a distant source.
+    pub(crate) fn ahead(&self) -> Option<&Ahead> {
+        self.source.is_distant().then_some(&*self.ahead)
     }
 
     /// Whether a chunk is there.
