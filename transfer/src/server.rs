@@ -30,8 +30,10 @@ const SEND_STALL: Duration = Duration::from_secs(30);
 /// Connections in all, and from one address: a site behind one address has many jobs.
 const CONNECTIONS_MAX: usize = 2048;
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 512;
-/// Above this share of [`CONNECTIONS_MAX`] a stranger has to prove its address first.
+/// Above so many in all, or from its address, a stranger has to prove its address first: who only sends under somebody
+/// else's address keeps nobody out.
 const RETRY_ABOVE: usize = CONNECTIONS_MAX / 2;
+const RETRY_PER_ADDRESS_ABOVE: usize = 64;
 
 /// What answers requests.
 pub trait Service: Debug + Send + Sync + 'static {
@@ -97,7 +99,8 @@ impl Server {
                         incoming.refuse();
                         continue;
                     }
-                    if connections.len() > RETRY_ABOVE && !incoming.remote_address_validated() {
+                    let is_crowded = connections.len() > RETRY_ABOVE || *count > RETRY_PER_ADDRESS_ABOVE;
+                    if is_crowded && !incoming.remote_address_validated() {
                         let _may_come_back = incoming.retry();
                         continue;
                     }
@@ -215,6 +218,12 @@ impl Answer {
     /// Ends the answer.
     pub fn finish(mut self) {
         let _reset_already = self.stream.finish();
+    }
+
+    /// Breaks the answer off.
+    pub fn abandon(&mut self) {
+        self.gone = true;
+        let _reset_already = self.stream.reset(VarInt::from_u32(1));
     }
 
     async fn item(&mut self, item: &Item) -> bool {
