@@ -2,8 +2,9 @@
 //!
 //! Sources have a rank: the first is asked first, as long as it has room for another run. A run is what one stream
 //! carries, about 1 MiB of neighbouring chunks. What a source does not have, or fails to bring, is asked of the next; a
-//! source that is silent for longer than the stall time, or that lies, is not asked again. One that fails otherwise is
-//! asked again after a pause that doubles, a few times.
+//! source that is silent for longer than the stall time, or that lies, is not asked again. Who answers what it was not
+//! asked lies; who brings bytes and nothing whole is silent. One that fails otherwise is asked again after a pause that
+//! doubles, a few times.
 //!
 //! Calls, in any order: the `handle_*` methods take in what happened, [`Scheduler::poll`] says what to do until it says
 //! nothing, [`Scheduler::deadline`] when to ask again at the latest. Equal calls give equal answers.
@@ -17,6 +18,10 @@ use crate::item::Trouble;
 use crate::pacer::MonotonicUs;
 use crate::request::WANT_IDS_MAX;
 use crate::tier::RUN_BYTES;
+
+/// A run that brings bytes and no whole item for so many stall times is as good as silent: 60 s with the default, in
+/// which a chunk of 1 MiB comes at 17 KB/s.
+const STALLS_WITHOUT_ITEM: u32 = 6;
 
 /// Most sources of one scheduler: one bit each in a word.
 const SOURCES_MAX: usize = 64;
@@ -114,6 +119,8 @@ struct Source {
     paused_until: Option<MonotonicUs>,
     /// When anything came of any of its runs: on a slow link one run waits for the others.
     heard_at: MonotonicUs,
+    /// When the last whole item came.
+    item_at: MonotonicUs,
     is_out: bool,
 }
 
@@ -186,12 +193,15 @@ impl Scheduler {
         }
     }
 
-    /// A frame came. `false`: this run was not asked for it, or it came already; it is not to be used.
+    /// A frame came. `false`: it is not to be used. Another source brought it, or this run was not asked for it, or for
+    /// no second one: then its source lies.
     pub fn handle_frame(&mut self, now: MonotonicUs, run: RunId, id: ChunkId) -> bool {
         let Some(run) = self.runs.get_mut(&run) else { return false };
         let source = &mut self.sources[run.source];
-        source.heard_at = now;
+        (source.heard_at, source.item_at) = (now, now);
         if !run.ids.remove(&id) {
+            let source = run.source;
+            self.give_up(source);
             return false;
         }
         (source.failures, source.paused_until) = (0, None);
@@ -202,11 +212,11 @@ impl Scheduler {
     /// its own copy first; one that is wrong again lies, and is not asked for anything any more.
     pub fn handle_corrupt(&mut self, now: MonotonicUs, run: RunId, id: ChunkId) {
         let Some(at) = self.runs.get_mut(&run) else { return };
-        self.sources[at.source].heard_at = now;
-        if !at.ids.remove(&id) {
-            return;
-        }
         let source = at.source;
+        (self.sources[source].heard_at, self.sources[source].item_at) = (now, now);
+        if !at.ids.remove(&id) {
+            return self.give_up(source);
+        }
         let Some(want) = self.wants.get_mut(&id) else { return };
         want.trouble = Trouble::Corrupt;
         if want.fresh {
@@ -221,9 +231,11 @@ impl Scheduler {
     pub fn handle_missing(&mut self, now: MonotonicUs, run: RunId, id: ChunkId) {
         let Some(at) = self.runs.get_mut(&run) else { return };
         let source = at.source;
-        self.sources[source].heard_at = now;
+        (self.sources[source].heard_at, self.sources[source].item_at) = (now, now);
         if at.ids.remove(&id) {
             self.requeue(id, source, Trouble::NotFound);
+        } else {
+            self.give_up(source);
         }
     }
 
@@ -267,7 +279,9 @@ impl Scheduler {
 
     /// The driver itself did not look for a while: the silence was not the sources'.
     pub fn handle_own_delay(&mut self, now: MonotonicUs) {
-        self.sources.iter_mut().for_each(|source| source.heard_at = now);
+        for source in &mut self.sources {
+            (source.heard_at, source.item_at) = (now, now);
+        }
     }
 
     /// What to do next; nothing until something happens or the deadline comes.
@@ -372,7 +386,9 @@ impl Scheduler {
 
     /// When its source counts as silent if nothing comes before.
     fn silent_from(&self, run: &Run) -> MonotonicUs {
-        run.started_at.max(self.sources[run.source].heard_at) + self.config.stall
+        let (source, stall) = (&self.sources[run.source], self.config.stall);
+        let bytes = run.started_at.max(source.heard_at) + stall;
+        bytes.min(run.started_at.max(source.item_at) + stall.saturating_mul(STALLS_WITHOUT_ITEM))
     }
 
     /// Asks it of another source than this.

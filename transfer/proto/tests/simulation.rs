@@ -221,7 +221,6 @@ fn a_frame_that_nobody_asked_for_is_not_used() {
     let mut core = Scheduler::new(SchedulerConfig::default(), 1, [Wanted { id: id(1), len: 10 }]);
     let now = MonotonicUs(0);
     let Some(Action::Start { run, .. }) = core.poll(now) else { panic!("it starts") };
-    assert!(!core.handle_frame(now, run, id(2)));
     assert!(!core.handle_frame(now, RunId(99), id(1)));
     assert!(core.handle_frame(now, run, id(1)));
     assert!(!core.handle_frame(now, run, id(1)), "twice");
@@ -246,4 +245,35 @@ fn a_slow_source_that_sends_one_run_after_the_other_is_not_silent() {
     }
     assert_eq!(core.deadline(), Some(MonotonicUs(34_000_000)));
     assert_eq!(core.poll(MonotonicUs(34_000_000)), Some(Action::Abort { run: runs[3].0 }));
+}
+
+#[test]
+fn a_source_that_brings_what_nobody_asked_for_loses_its_work() {
+    for lie in [
+        |core: &mut Scheduler, now, run| assert!(!core.handle_frame(now, run, id(9))),
+        |core: &mut Scheduler, now, run| core.handle_missing(now, run, id(9)),
+        |core: &mut Scheduler, now, run| core.handle_corrupt(now, run, id(9)),
+    ] {
+        let mut core = Scheduler::new(SchedulerConfig::default(), 2, [Wanted { id: id(1), len: 10 }]);
+        let now = MonotonicUs(0);
+        let Some(Action::Start { run, source: 0, .. }) = core.poll(now) else { panic!("it starts") };
+        lie(&mut core, now, run);
+        assert_eq!(core.poll(now), Some(Action::Abort { run }));
+        let Some(Action::Start { run: other, source: 1, .. }) = core.poll(now) else { panic!("it goes on") };
+        assert!(core.handle_frame(now, other, id(1)) && core.is_done());
+    }
+}
+
+#[test]
+fn a_source_that_drips_is_silent() {
+    let mut core = Scheduler::new(SchedulerConfig::default(), 2, [Wanted { id: id(1), len: 10 }]);
+    let mut now = MonotonicUs(0);
+    let Some(Action::Start { run, source: 0, .. }) = core.poll(now) else { panic!("it starts") };
+    while core.poll(now).is_none() {
+        now = now + Duration::from_secs(1);
+        core.handle_progress(now, run);
+        assert!(now < MonotonicUs(200_000_000), "bytes without end are no reason to wait without end");
+    }
+    assert!(now > MonotonicUs(30_000_000), "a slow source gets its time");
+    assert!(core.is_out(0));
 }
