@@ -18,17 +18,18 @@ use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{Claim, From, RateBytesPerS, Reply, Request, SchedulerConfig, Signed, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::counters;
 use crate::gate::{Gate, Refusal};
 use crate::pace::Paces;
 use crate::store::{Located, Span, Store};
+use crate::turns::Turns;
 
 /// Frames read ahead of the network.
 const FRAMES_AHEAD: usize = 4;
-/// Requests that read at a time: what bounds memory and threads, whatever clients ask for.
-const READS_MAX: usize = 16;
+/// Answers to slow clients that wait without a turn; each holds up to 256 KiB, or a larger frame.
+const SLOW_MAX: usize = 256;
 /// Who waits for somebody else's fetch waits no longer; the fetch itself has closer deadlines.
 const FLIGHT: Duration = Duration::from_secs(60);
 
@@ -51,7 +52,7 @@ struct Shared {
     paces: Paces,
     place: String,
     flights: Mutex<BTreeMap<ChunkId, watch::Receiver<Landed>>>,
-    reads: Semaphore,
+    turns: Turns,
 }
 
 impl fmt::Debug for Edge {
@@ -84,8 +85,8 @@ impl Edge {
     ) -> Self {
         let gate = Gate::new(Arc::clone(&clock), None, None);
         let paces = Paces::new(Arc::clone(&clock), limit);
-        let (upstream, flights, reads) = (Arc::new(upstream), Mutex::default(), Semaphore::new(READS_MAX));
-        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, paces, place, flights, reads }) }
+        let (upstream, flights, turns) = (Arc::new(upstream), Mutex::default(), Turns::new(SLOW_MAX));
+        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, paces, place, flights, turns }) }
     }
 
     async fn answer(self, peer: NodeId, request: Request, answer: Answer) {
@@ -166,7 +167,7 @@ impl Edge {
 
     /// Sends what is in the cache; returns what is not, or `None` if nobody listens any more.
     async fn send_hits(&self, asked: &Asked, answer: &mut Answer) -> Option<Vec<ChunkId>> {
-        let _turn = self.shared.reads.acquire().await.ok()?;
+        let mut turn = self.shared.turns.take(asked.signed.key).await?;
         let store = &self.shared.store;
         let Located { spans, mut missing } = match store.locate_now(&asked.ids) {
             Some(located) => located,
@@ -181,7 +182,9 @@ impl Edge {
                 left.remove(&frame.header.id);
                 self.shared.paces.turn(&asked.claim, frame.header.frame_len()).await;
                 counters::sent(From::Site, frame.header.frame_len());
-                if !answer.frame(From::Site, &frame.header, frame.payload).await {
+                let sent = turn.lend(answer.frame(From::Site, &frame.header, frame.payload)).await;
+                if sent != Some(true) {
+                    answer.abandon();
                     return None;
                 }
             }

@@ -21,17 +21,18 @@ use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{Claim, From, Purpose, RateBytesPerS, Reply, Request, Signed, Statement, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::bill::Bill;
 use crate::counters;
 use crate::gate::{Gate, Refusal};
 use crate::pace::Paces;
+use crate::turns::Turns;
 
 /// Frames read ahead of the network.
 const FRAMES_AHEAD: usize = 4;
-/// Requests that read at a time: what bounds memory and threads, whatever clients ask for.
-const READS_MAX: usize = 16;
+/// Answers to slow takers that wait without a turn; each holds a thread and a range of a pack, about 5 MiB.
+const SLOW_MAX: usize = 32;
 /// How long a statement about a ref is fresh.
 const STATEMENT_SECONDS: u64 = 300;
 
@@ -52,7 +53,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     blocking: Handle,
     wire_spread: AtomicU64,
-    reads: Semaphore,
+    turns: Turns,
 }
 
 impl fmt::Debug for Gateway {
@@ -70,6 +71,8 @@ enum Outgoing {
 
 /// A want, taken apart.
 struct Asked {
+    /// Who signed the claim: the client, whichever edge asks for it.
+    key: [u8; 32],
     claim: Arc<Claim>,
     kind: FrameKind,
     reservation: Option<Reservation>,
@@ -98,7 +101,7 @@ impl Gateway {
         let gate = Gate::new(Arc::clone(&clock), Some(repository_id), clients);
         let paces = Paces::new(Arc::clone(&clock), limit);
         let (repository, wire_spread) = (Mutex::new(repository), AtomicU64::new(0));
-        let reads = Semaphore::new(READS_MAX);
+        let turns = Turns::new(SLOW_MAX);
         let shared = Shared {
             identity,
             repository_id,
@@ -110,7 +113,7 @@ impl Gateway {
             clock,
             blocking,
             wire_spread,
-            reads,
+            turns,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -131,6 +134,7 @@ impl Gateway {
     }
 
     async fn answer(self, request: Request, answer: Answer) {
+        let key = request.claim().key;
         let claim = match self.claim(request.claim()) {
             Ok(claim) => claim,
             Err((trouble, message)) => return answer.trouble(trouble, &message).await,
@@ -143,7 +147,7 @@ impl Gateway {
                 let Some(kind) = FrameKind::from_u8(kind) else {
                     return answer.trouble(Trouble::Usage, "no such kind of frames").await;
                 };
-                self.want(Asked { claim, kind, reservation, fresh, ids, to }, answer).await;
+                self.want(Asked { key, claim, kind, reservation, fresh, ids, to }, answer).await;
             }
             Request::Resolve { name, version, step, .. } => {
                 self.reply(answer, move |gateway| gateway.resolve(&name, &version, step)).await;
@@ -234,7 +238,7 @@ impl Gateway {
     }
 
     async fn want(&self, asked: Asked, mut answer: Answer) {
-        let Ok(_turn) = self.shared.reads.acquire().await else { return };
+        let Some(mut turn) = self.shared.turns.take(asked.key).await else { return };
         let (out, mut outgoing) = mpsc::channel(FRAMES_AHEAD);
         let gateway = self.clone();
         let (claim, to) = (Arc::clone(&asked.claim), asked.to.clone());
@@ -246,7 +250,8 @@ impl Gateway {
                     let sent_bytes = frame.header.frame_len();
                     let payload_bytes = u64::from(frame.header.plain_len);
                     self.shared.paces.turn(&claim, sent_bytes).await;
-                    let is_sent = answer.frame(From::Gateway, &frame.header, frame.payload).await;
+                    let taken = turn.lend(answer.frame(From::Gateway, &frame.header, frame.payload)).await;
+                    let is_sent = taken == Some(true);
                     let retried_bytes = if is_sent { 0 } else { sent_bytes };
                     let payload_bytes = if is_sent { payload_bytes } else { 0 };
                     let usage = Usage { payload_bytes, sent_bytes, retried_bytes, ..Usage::default() };
@@ -258,6 +263,7 @@ impl Gateway {
                 Outgoing::Trouble((trouble, message)) => return answer.trouble(trouble, &message).await,
             };
             if !is_sent {
+                answer.abandon();
                 return;
             }
         }

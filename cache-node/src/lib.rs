@@ -31,6 +31,7 @@ pub mod node;
 mod pace;
 pub mod role;
 pub mod store;
+mod turns;
 
 pub use bill::Bill;
 pub use edge::Edge;
