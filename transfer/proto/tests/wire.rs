@@ -1,6 +1,10 @@
 //! Requests and items: round trips, bounds, damage.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "helpers of tests are tests")]
 
+#[expect(unreachable_pub, reason = "shared with the fuzz targets, where it is public")]
+#[path = "../../../fuzz/src/wire.rs"]
+mod bodies;
+
 use bytes::Bytes;
 use forebay_format::{ChunkId, Codec, FrameHeader, FrameKind, StoredId};
 use forebay_transfer_proto::request::Reservation;
@@ -115,6 +119,45 @@ fn a_claim_has_one_form_and_short_words() {
     assert_eq!(Claim::decode(&claim.encode()).unwrap(), claim);
     let long = Claim { tenant: "x".repeat(256), ..claim };
     assert!(Claim::decode(&long.encode()).is_err());
+}
+
+/// A short fuzz of what peers send: the same inputs in every run.
+#[test]
+fn a_short_fuzz_of_the_wire() {
+    let mut samples: Vec<Vec<u8>> = requests().iter().map(Request::encode).collect();
+    for item in items().into_iter().take(6) {
+        // The first byte says in which pieces the others come.
+        let mut bytes = vec![40];
+        item.encode(&mut bytes);
+        samples.push(bytes);
+    }
+    // xorshift64*
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |bound: usize| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+    };
+    for round in 0..20_000 {
+        let mut data = samples[round % samples.len()].clone();
+        // Large lists are changed at their beginning, where the structure is.
+        for _ in 0..below(4) {
+            let reach = data.len().min(400);
+            let at = below(reach);
+            match below(5) {
+                0 => data.truncate(below(data.len()) + 1),
+                1 => data.insert(at, [0, 1, 0x7f, 0x80, 0xff, 0x9f, 0xbf, 0x5f][below(8)]),
+                2 => data[at..(at + 8).min(reach)].fill(0xff),
+                3 => data.swap(at, below(reach)),
+                _ => data[at] = data[at].wrapping_add(1 << below(8)),
+            }
+            if data.is_empty() {
+                data.push(0);
+            }
+        }
+        bodies::TARGETS.iter().for_each(|(_, body)| body(&data));
+    }
 }
 
 proptest! {
