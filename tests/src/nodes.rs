@@ -9,11 +9,18 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::running::{Running, wait_until};
-use crate::sandbox::{Sandbox, Stdout};
+use crate::running::{Running, high_water_mark, wait_until};
+use crate::sandbox::{Command, Sandbox, Stdout};
 
 /// A node must be ready in this time; a bar of its own is tested where it is meant.
 const READY: Duration = Duration::from_secs(20);
+
+/// A command of a client that has no repository, only `nodes`; `name` keeps its key and cache apart from others'.
+pub fn client(sandbox: &Sandbox, name: &str, nodes: &str, args: &[&str]) -> Command {
+    let key = sandbox.path(format!("{name}.key"));
+    let command = sandbox.command(args.iter().copied()).json().env("FOREBAY_REPO", "/nowhere/at/all");
+    command.env("FOREBAY_NODES", nodes).env("FOREBAY_IDENTITY", key).env("FOREBAY_CACHE", sandbox.path(name))
+}
 
 /// One serving node. Dropped, it is killed.
 #[derive(Debug)]
@@ -103,6 +110,11 @@ impl Serving {
     /// What it says about itself.
     pub fn status(&self) -> Value {
         serde_json::from_str(&self.http("/v1/status")).expect("the status is JSON")
+    }
+
+    /// The high-water mark of its resident memory.
+    pub fn peak_rss_bytes(&self) -> u64 {
+        high_water_mark(self.running.id())
     }
 
     /// Sends a signal.

@@ -40,6 +40,11 @@ impl Running {
         Self { child, started: Instant::now(), stdout, stderr, plan, killed: false, ended: false }
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends `signal`; nothing happens when the run has ended already.
     pub fn signal(&mut self, signal: Signal) {
         if signal == Signal::KILL {
@@ -135,7 +140,7 @@ fn read_to(mut pipe: impl Read, head: Option<usize>) -> Vec<u8> {
 }
 
 /// `VmHWM` belongs to the executed image, so neither the harness nor a wrapper shell is counted in it.
-fn high_water_mark(pid: u32) -> u64 {
+pub(crate) fn high_water_mark(pid: u32) -> u64 {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return 0 };
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());

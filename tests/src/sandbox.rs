@@ -356,6 +356,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Whether the long forms are wanted: `make soak`.
+pub fn soak() -> bool {
+    env::var_os("FOREBAY_SOAK").is_some()
+}
+
 /// Says on stderr that a test, or a part of it, did not run, and why.
 #[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that passed")]
 pub fn skipped(why: &str) {

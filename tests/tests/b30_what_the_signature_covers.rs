@@ -1,7 +1,7 @@
 //! B30: what the signature covers.
 
 use forebay_format::{Directory, Entry, SnapshotId};
-use forebay_tests::{Class, Forge, Placed, Sandbox, SignedStatement, inline_file, snapshot_of};
+use forebay_tests::{Class, Forge, Placed, Sandbox, Serving, SignedStatement, client, inline_file, snapshot_of};
 
 const RUN: &str = "runs/seven";
 const STEP: u64 = 1_200;
@@ -63,21 +63,43 @@ fn commands() -> [Vec<String>; 3] {
     ]
 }
 
+/// Where the bytes come from makes no difference: the repository itself, or nodes that have it.
 fn is_refused(case: &Case) {
     let sandbox = case.forge();
+    let gateway = Serving::gateway(&sandbox, "gateway", &[]);
+    let edge = Serving::edge(&sandbox, "edge", &gateway, &[]);
     for args in commands() {
-        let refused = sandbox.command(["checkpoint"]).args(&args).json().run();
-        let refused = refused.ends_in_one_of(&[Class::Auth, Class::Corrupt]);
-        let message = refused.error()["message"].to_string();
-        assert!(message.contains(&format!("{RUN}@{STEP}")), "it names the checkpoint: {message}");
-        assert!(message.contains(case.says), "it says «{}»: {message}", case.says);
-        assert!(!String::from_utf8_lossy(&refused.stdout).contains("\"verified\":true"), "{refused:?}");
-        assert_eq!(
-            std::fs::read_dir(sandbox.path("D")).expect("D is there").count(),
-            0,
-            "{args:?}: the destination stays empty"
-        );
+        let args: Vec<&str> = ["checkpoint"].into_iter().chain(args.iter().map(String::as_str)).collect();
+        for command in [sandbox.command(&args).json(), client(&sandbox, "job", &edge.addr(), &args)] {
+            let refused = command.run().ends_in_one_of(&[Class::Auth, Class::Corrupt]);
+            let message = refused.error()["message"].to_string();
+            assert!(message.contains(&format!("{RUN}@{STEP}")), "it names the checkpoint: {message}");
+            assert!(message.contains(case.says), "it says «{}»: {message}", case.says);
+            assert!(!String::from_utf8_lossy(&refused.stdout).contains("\"verified\":true"), "{refused:?}");
+            assert_eq!(
+                std::fs::read_dir(sandbox.path("D")).expect("D is there").count(),
+                0,
+                "{args:?}: the destination stays empty"
+            );
+        }
     }
+}
+
+#[test]
+fn what_is_signed_and_served_alike_is_restored_through_nodes() {
+    let sandbox = Case::honest().forge();
+    let gateway = Serving::gateway(&sandbox, "gateway", &[]);
+    let edge = Serving::edge(&sandbox, "edge", &gateway, &[]);
+    let name = format!("{RUN}@{STEP}");
+    let restore = |signed: &str, dest: &str| {
+        client(&sandbox, "job", &edge.addr(), &["checkpoint", "restore", &name, dest, "--require-signature", signed])
+    };
+    let stranger = sandbox.write("stranger", format!("{}\n", public(OTHER_SECRET)));
+    restore(stranger.to_str().expect("a path in UTF-8"), "E").run().ends(Class::Auth).says(&name);
+    assert!(!sandbox.path("E").exists(), "nothing is made for a signer that is not trusted");
+    let outcome = restore("keys", "D").run().ok();
+    assert_eq!((&outcome.result()["verified"], outcome.str("signed_by")), (&true.into(), public(SECRET)));
+    assert_eq!(std::fs::read_to_string(sandbox.path("D/model")).expect("it is restored"), "weights");
 }
 
 #[test]

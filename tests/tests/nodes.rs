@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_tests::{
-    Class, Mounted, Running, S3Server, Sandbox, Serving, allocated_bytes, assert_tree_equal, bytes_of, field, rnd,
-    skipped, tree_of, wait_until, write_rnd,
+    Class, Mounted, Running, S3Server, Sandbox, Serving, assert_tree_equal, bytes_of, field, rnd, skipped, tree_of,
+    wait_until, write_rnd,
 };
 use rustix::process::Signal;
 
@@ -42,10 +42,6 @@ fn from(outcome: &forebay_tests::Outcome, place: &str) -> u64 {
     outcome.result()["from"][place].as_u64().expect("a place of bytes")
 }
 
-fn extents(sandbox: &Sandbox, name: &str) -> u64 {
-    allocated_bytes(Serving::cache_dir(sandbox, name).join("edge/extents"))
-}
-
 #[test]
 fn b12_a_cold_crowd_crosses_the_uplink_once() {
     let server = S3Server::start();
@@ -65,7 +61,7 @@ fn b12_a_cold_crowd_crosses_the_uplink_once() {
         assert_tree_equal(&tree_of(sandbox.path("source")), &tree_of(sandbox.path(format!("dest{n}"))));
     }
     let read = server.sent_bytes("pack/");
-    assert!(read * 100 <= bytes * 102, "the origin sent {read} for {bytes}");
+    assert!(read * 100 <= bytes * 101, "the origin sent {read} for {bytes}");
     let metered = field(&gateway.status(), "origin_read_bytes");
     assert!(metered >= read, "the gateway metered {metered} of {read}");
     let second = client(&sandbox, "later", &edge.addr(), &["fetch", "set", "later.dest"]).wait().ok();
@@ -102,33 +98,6 @@ fn everything_that_reads_needs_no_more_than_a_node() {
     let mounted = Mounted::new(&mounting, "set", "mnt", &[]);
     assert_tree_equal(&tree_of(sandbox.path("source")), &tree_of(mounted.dir()));
     mounted.umount().ok();
-}
-
-#[test]
-fn an_edge_that_is_killed_under_load_keeps_what_it_has_and_says_nothing_wrong() {
-    let sandbox = pushed(24 * MIB);
-    let gateway = Serving::gateway(&sandbox, "gateway", &[]);
-    let capacity = 8 * MIB as u64;
-    let limit = capacity.to_string();
-    let mut edge = Serving::edge(&sandbox, "edge", &gateway, &["--capacity", &limit]);
-    let listen = edge.listen().to_owned();
-    let rounds = 8;
-    for round in 0..rounds {
-        let dest = format!("dest{round}");
-        let running = client(&sandbox, "load", &edge.addr(), &["fetch", "set", &dest]);
-        std::thread::sleep(Duration::from_millis(20 + 37 * round));
-        edge.kill();
-        edge = Serving::edge(&sandbox, "edge", &gateway, &["--capacity", &limit, "--listen", &listen]);
-        assert!(edge.took < Duration::from_secs(2), "ready after {:?}", edge.took);
-        assert!(extents(&sandbox, "edge") <= capacity, "{} bytes on disk", extents(&sandbox, "edge"));
-        running.wait().ok();
-        assert_tree_equal(&tree_of(sandbox.path("source")), &tree_of(sandbox.path(&dest)));
-        assert!(extents(&sandbox, "edge") <= capacity, "{} bytes on disk", extents(&sandbox, "edge"));
-        assert!(field(&edge.status()["cache"], "used_bytes") <= capacity);
-        fs::remove_dir_all(sandbox.path(&dest)).unwrap();
-    }
-    assert!(field(&edge.status()["cache"], "entries") > 0);
-    edge.stop();
 }
 
 #[test]

@@ -16,6 +16,9 @@ use super::Shared;
 /// Sent at once, so that a rate is even and a count is near the truth at every moment.
 const PIECE: usize = 32 << 10;
 
+/// Between the last bytes of a body and its cut: they reach the client first, so that the log tells what has arrived.
+const BEFORE_CUT: Duration = Duration::from_millis(200);
+
 /// A rate shared by all connections.
 #[derive(Debug, Default)]
 pub(super) struct Pace(Mutex<State>);
@@ -55,13 +58,19 @@ pub(super) enum End {
 
 /// A body that is counted and paced piece by piece.
 pub(super) fn answer(shared: Arc<Shared>, place: usize, data: Bytes, end: End) -> Body {
+    let lingers = !data.is_empty();
     let state = (shared, data);
     Body::from_stream(stream::unfold(Some(state), move |state| async move {
         let (shared, mut data) = state?;
         if data.is_empty() {
             return match end {
                 End::Whole => None,
-                End::Cut => Some((Err(io::Error::other("cut by order of the test")), None)),
+                End::Cut => {
+                    if lingers {
+                        tokio::time::sleep(BEFORE_CUT).await;
+                    }
+                    Some((Err(io::Error::other("cut by order of the test")), None))
+                }
                 End::Silence => pending().await,
             };
         }
