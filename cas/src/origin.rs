@@ -21,6 +21,9 @@ pub use self::probe::{ProbeError, probe};
 pub(crate) use self::sweep::sweep;
 use crate::numbers::length;
 
+/// A longer write may take longer than any answer may be silent: at 0.2 MiB/s it is about 5 s.
+const LONG_WRITE_BYTES: u64 = 1 << 20;
+
 /// How a conditional create ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Created {
@@ -39,6 +42,8 @@ pub enum Created {
 /// so nothing further is written or acknowledged by this process.
 pub struct Origin {
     store: Arc<dyn ObjectStore>,
+    /// The same with patience for writes that take long.
+    long_writes: Arc<dyn ObjectStore>,
     /// For messages; no credentials.
     url: String,
     folder: Option<PathBuf>,
@@ -68,6 +73,7 @@ impl Origin {
     #[must_use]
     pub fn new(store: Arc<dyn ObjectStore>, url: String, folder: Option<PathBuf>) -> Self {
         Self {
+            long_writes: Arc::clone(&store),
             store,
             url,
             folder,
@@ -76,6 +82,11 @@ impl Origin {
             written_bytes: AtomicU64::new(0),
             requests: AtomicU64::new(0),
         }
+    }
+
+    /// Uses another client of the same store for long writes.
+    fn with_long_writes(self, store: Arc<dyn ObjectStore>) -> Self {
+        Self { long_writes: store, ..self }
     }
 
     /// The URL, for messages.
@@ -166,7 +177,8 @@ impl Origin {
         self.check_poison()?;
         self.count_request();
         let len = length(payload.content_length());
-        match self.store.put(&Path::from(path), payload).await {
+        let store = if len > LONG_WRITE_BYTES { &self.long_writes } else { &self.store };
+        match store.put(&Path::from(path), payload).await {
             Ok(_) => {
                 self.written_bytes.fetch_add(len, Ordering::Relaxed);
                 Ok(())

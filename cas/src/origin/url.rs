@@ -19,9 +19,11 @@ use super::{Origin, OriginError};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest silence in the middle of an answer. A site that is slow but steady is not cut off.
-const READ_TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest time for one whole request: a 64 MiB pack at 0.2 MiB/s.
+/// Longest silence before and in the middle of an answer. A site that is slow but steady is not cut off. Less than the
+/// 10 s after which a node that waits for this answer is given up by who asked it: there is time for another try.
+const READ_TIMEOUT: Duration = Duration::from_secs(7);
+/// Longest time for one whole request: a 64 MiB pack at 0.2 MiB/s. Nothing is heard while a pack is being sent, so that no
+/// shorter silence says anything about it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(320);
 /// How long failed requests are tried again, in all; users hear of an origin that stays away within 45 s.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,9 +48,9 @@ pub(super) fn open(text: &str, settings: &[(String, String)]) -> Result<Origin, 
         }
         "memory" => Ok(Origin::new(Arc::new(InMemory::new()), text.to_owned(), None)),
         "s3" | "gs" | "az" if bucket.is_empty() => Err(refuse("the bucket is missing")),
-        "s3" => remote(text, prefix, s3(bucket, settings)),
-        "gs" => remote(text, prefix, gcs(bucket, settings)),
-        "az" => remote(text, prefix, azure(bucket, settings)),
+        "s3" => remote(text, prefix, |client| s3(bucket, settings, client)),
+        "gs" => remote(text, prefix, |client| gcs(bucket, settings, client)),
+        "az" => remote(text, prefix, |client| azure(bucket, settings, client)),
         _ => {
             Err(refuse("write a folder, file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"))
         }
@@ -71,21 +73,22 @@ fn folder(text: &str, path: &FsPath) -> Result<Origin, OriginError> {
 fn remote<S: ObjectStore>(
     text: &str,
     prefix: &str,
-    store: Result<S, object_store::Error>,
+    make: impl Fn(ClientOptions) -> Result<S, object_store::Error>,
 ) -> Result<Origin, OriginError> {
-    let store = store.map_err(|source| OriginError::Url { url: text.to_owned(), reason: source.to_string() })?;
-    let store: Arc<dyn ObjectStore> =
-        if prefix.is_empty() { Arc::new(store) } else { Arc::new(PrefixStore::new(store, prefix)) };
-    Ok(Origin::new(store, text.to_owned(), None::<PathBuf>))
+    let store = |client: ClientOptions| -> Result<Arc<dyn ObjectStore>, OriginError> {
+        let refuse =
+            |source: object_store::Error| OriginError::Url { url: text.to_owned(), reason: source.to_string() };
+        let store = make(client).map_err(refuse)?;
+        Ok(if prefix.is_empty() { Arc::new(store) } else { Arc::new(PrefixStore::new(store, prefix)) })
+    };
+    let short = store(client().with_read_timeout(READ_TIMEOUT))?;
+    Ok(Origin::new(short, text.to_owned(), None::<PathBuf>).with_long_writes(store(client())?))
 }
 
 fn client() -> ClientOptions {
     // The TLS library wants its provider chosen once for the process; a second choice of the same is refused and fine.
     let _already_chosen = rustls::crypto::ring::default_provider().install_default();
-    ClientOptions::new()
-        .with_connect_timeout(CONNECT_TIMEOUT)
-        .with_read_timeout(READ_TIMEOUT)
-        .with_timeout(REQUEST_TIMEOUT)
+    ClientOptions::new().with_connect_timeout(CONNECT_TIMEOUT).with_timeout(REQUEST_TIMEOUT)
 }
 
 fn retry() -> RetryConfig {
@@ -102,24 +105,36 @@ fn known<K: std::str::FromStr>(settings: &[(String, String)], words: &[&str]) ->
         .collect()
 }
 
-fn s3(bucket: &str, settings: &[(String, String)]) -> Result<impl ObjectStore, object_store::Error> {
-    let mut builder = AmazonS3Builder::new().with_client_options(client());
+fn s3(
+    bucket: &str,
+    settings: &[(String, String)],
+    client: ClientOptions,
+) -> Result<impl ObjectStore, object_store::Error> {
+    let mut builder = AmazonS3Builder::new().with_client_options(client);
     for (key, value) in known(settings, &["aws_"]) {
         builder = builder.with_config(key, value);
     }
     builder.with_bucket_name(bucket).with_retry(retry()).build()
 }
 
-fn gcs(bucket: &str, settings: &[(String, String)]) -> Result<impl ObjectStore, object_store::Error> {
-    let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client());
+fn gcs(
+    bucket: &str,
+    settings: &[(String, String)],
+    client: ClientOptions,
+) -> Result<impl ObjectStore, object_store::Error> {
+    let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client);
     for (key, value) in known(settings, &["google_"]) {
         builder = builder.with_config(key, value);
     }
     builder.with_bucket_name(bucket).with_retry(retry()).build()
 }
 
-fn azure(container: &str, settings: &[(String, String)]) -> Result<impl ObjectStore, object_store::Error> {
-    let mut builder = MicrosoftAzureBuilder::new().with_client_options(client());
+fn azure(
+    container: &str,
+    settings: &[(String, String)],
+    client: ClientOptions,
+) -> Result<impl ObjectStore, object_store::Error> {
+    let mut builder = MicrosoftAzureBuilder::new().with_client_options(client);
     for (key, value) in known(settings, &["azure_"]) {
         builder = builder.with_config(key, value);
     }
