@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use forebay_tests::{
-    Class, Relay, S3Server, Sandbox, Seeded, Serving, Way, allocated_bytes, assert_tree_equal, client, field,
-    files_below, rnd, soak, tree_of, wait_until, write_rnd,
+    Action, Class, Relay, Rule, S3Server, Sandbox, Seeded, Serving, Way, allocated_bytes, assert_tree_equal, client,
+    field, files_below, rnd, soak, tree_of, wait_until, write_rnd,
 };
 use rustix::process::Signal;
 
@@ -75,16 +75,17 @@ fn an_edge_that_is_killed_under_load_says_nothing_wrong_and_keeps_its_bounds() {
     let mut random = Seeded::new(50);
     let mut edge = Serving::edge(&sandbox, "edge", &gateway, &["--capacity", &limit]);
     let (addr, listen) = (edge.addr(), edge.listen().to_owned());
-    let mut starts = Vec::new();
+    let (mut starts, mut slowest) = (Vec::new(), Duration::ZERO);
     let watch = Watch::start(&sandbox);
     for round in 0..rounds {
         let dest = format!("D{round}");
-        let running = client(&sandbox, "load", &addr, &["fetch", "set", &dest]).start();
+        let running = client(&sandbox, "load", &addr, &["fetch", "set", &dest]).limit_s(300).start();
         thread::sleep(Duration::from_millis(random.below(250)));
         edge.kill();
         edge = Serving::edge(&sandbox, "edge", &gateway, &["--capacity", &limit, "--listen", &listen]);
         starts.push(edge.took);
-        running.wait().ok();
+        let outcome = running.wait().ok();
+        slowest = slowest.max(outcome.elapsed);
         assert_tree_equal(&tree_of(sandbox.path(&dest)), &source);
         assert!(field(&edge.status()["cache"], "used_bytes") <= capacity);
         fs::remove_dir_all(sandbox.path(&dest)).unwrap();
@@ -93,6 +94,7 @@ fn an_edge_that_is_killed_under_load_says_nothing_wrong_and_keeps_its_bounds() {
     starts.sort();
     let longest = starts[starts.len() - 1];
     println!("{rounds} kills: ready after {:?} (median), {longest:?} (longest)", starts[starts.len() / 2]);
+    println!("the slowest fetch took {slowest:?}");
     println!("at most {most} of {capacity} bytes on disk");
     assert!(longest < Duration::from_secs(10), "ready after {longest:?}");
     assert!(most > 0 && most <= capacity, "{most} bytes on disk");
@@ -152,6 +154,50 @@ fn a_client_that_is_killed_goes_on_where_it_was() {
     assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
     let partial = files_below(sandbox.path("D")).into_iter().filter(|path| path.to_string_lossy().contains(".partial"));
     assert_eq!(partial.count(), 0);
+}
+
+#[test]
+fn two_clients_that_fetch_into_one_folder_do_not_spoil_each_other() {
+    let sandbox = Sandbox::new();
+    fill(&sandbox, 48 * MIB);
+    let gateway = Serving::gateway(&sandbox, "gateway", &[]);
+    let edge = Serving::edge(&sandbox, "edge", &gateway, &[]);
+    let [one, other] =
+        ["one", "other"].map(|name| client(&sandbox, name, &edge.addr(), &["fetch", "set", "D"]).start());
+    let codes = [one.wait(), other.wait()].map(|outcome| outcome.ends_in_one_of(&[Class::Ok, Class::Conflict]).code());
+    assert!(codes.contains(&0), "{codes:?}");
+    assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+}
+
+/// Behind the nodes: the origin stops in the middle of a range, with the connection open.
+#[test]
+fn b17_an_origin_that_goes_silent_once_costs_one_more_try() {
+    let server = S3Server::start();
+    let sandbox = Sandbox::with_s3(&server, "silent");
+    fill(&sandbox, 16 * MIB);
+    let packs = server.objects().into_iter().filter(|(key, _)| key.contains("pack/"));
+    let (data, _) = packs.max_by_key(|(_, len)| *len).unwrap();
+    let gateway = Serving::gateway(&sandbox, "gateway", &[]);
+    let edge = Serving::edge(&sandbox, "edge", &gateway, &[]);
+    server.rule(Rule::new(&data, Action::SilenceAfter(1000)).method("GET").numbers(0..1));
+    let outcome = client(&sandbox, "job", &edge.addr(), &["fetch", "set", "D"]).run().ok();
+    println!("an origin that was silent once: {:?}", outcome.elapsed);
+    assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+}
+
+#[test]
+fn b17_an_origin_that_stays_silent_is_told_through_the_nodes() {
+    let server = S3Server::start();
+    let sandbox = Sandbox::with_s3(&server, "silent");
+    fill(&sandbox, 16 * MIB);
+    let packs = server.objects().into_iter().filter(|(key, _)| key.contains("pack/"));
+    let (data, _) = packs.max_by_key(|(_, len)| *len).unwrap();
+    let gateway = Serving::gateway(&sandbox, "gateway", &[]);
+    let edge = Serving::edge(&sandbox, "edge", &gateway, &[]);
+    server.rule(Rule::new(&data, Action::SilenceAfter(1000)).method("GET"));
+    let outcome = client(&sandbox, "job", &edge.addr(), &["fetch", "set", "D"]).run().ends(Class::Net);
+    println!("an origin that stays silent: {:?}: {}", outcome.elapsed, outcome.error()["message"]);
+    assert!(!sandbox.path("D/large").exists());
 }
 
 /// An edge behind a relay that lets a tenth of the data through to the client, and then nothing; the other way stays open.
