@@ -51,7 +51,7 @@ fn read(data: &[u8], step: usize) -> Vec<Item> {
     let mut reader = ItemReader::default();
     let mut items = Vec::new();
     for piece in data.chunks(step) {
-        reader.feed(piece);
+        reader.feed(piece.to_vec().into());
         loop {
             match reader.next_item() {
                 Ok(Some(item)) => items.push(item),

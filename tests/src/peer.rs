@@ -172,7 +172,7 @@ pub(crate) async fn items(mut receive: RecvStream) -> Result<Vec<Item>, String> 
             items.push(item);
         }
         match deadline(receive.read_chunk(usize::MAX, true)).await?.map_err(|error| error.to_string())? {
-            Some(chunk) => reader.feed(&chunk.bytes),
+            Some(chunk) => reader.feed(chunk.bytes),
             None => return Ok(items),
         }
     }
