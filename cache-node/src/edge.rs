@@ -102,8 +102,17 @@ impl Edge {
                 let asked = Asked { claim, signed, kind, reservation, fresh, ids };
                 self.want(asked, answer).await;
             }
+            Request::Warm { claim: signed, kind, reservation, ids } => {
+                let Some(kind) = FrameKind::from_u8(kind) else {
+                    return answer.trouble(Trouble::Usage, "no such kind of frames").await;
+                };
+                self.warm(Asked { claim, signed, kind, reservation, fresh: false, ids }, answer).await;
+            }
             Request::Reserve { claim, reservation, ids, .. } => self.reserve(claim, reservation, ids, answer).await,
             Request::Authorize { .. } => answer.reply(Reply::Done).await,
+            Request::Status { .. } | Request::Drain { .. } => {
+                answer.trouble(Trouble::Usage, "this is for the node itself").await;
+            }
             other => self.relay(&other, answer).await,
         }
     }
@@ -163,6 +172,26 @@ impl Edge {
             }
         }
         answer.finish();
+    }
+
+    /// Fetches and keeps what is not here.
+    async fn warm(&self, asked: Asked, answer: Answer) {
+        let (store, ids) = (Arc::clone(&self.shared.store), asked.ids.clone());
+        let Ok(located) = self.shared.blocking.spawn_blocking(move || store.locate(&ids)).await else {
+            return answer.trouble(Trouble::Failed, "the cache cannot be read").await;
+        };
+        let mut moved_bytes = 0;
+        for (id, from, mut landed) in self.join_flights(&asked, located.missing) {
+            match land(&mut landed).await {
+                Some(Ok(frame)) if from == From::Gateway => moved_bytes += frame.header.frame_len(),
+                Some(Ok(_)) => {}
+                Some(Err((trouble, message))) => {
+                    return answer.trouble(trouble, &format!("chunk {id}: {message}")).await;
+                }
+                None => return answer.trouble(Trouble::Failed, "the fetch was given up").await,
+            }
+        }
+        answer.reply(Reply::Warmed(moved_bytes)).await;
     }
 
     /// Sends what is in the cache; returns what is not, or `None` if nobody listens any more.

@@ -40,6 +40,11 @@ impl Gate {
         Self { clock, repository, clients, good: Mutex::default() }
     }
 
+    /// Whether a key is let in at all.
+    pub(crate) fn knows(&self, key: NodeId) -> bool {
+        self.clients.as_ref().is_none_or(|clients| clients.contains_key(&key))
+    }
+
     /// The claim, if it is known to be good and has not expired.
     pub(crate) fn known(&self, signed: &Signed) -> Option<Arc<Claim>> {
         let claim = self.good.lock().get(&name_of(signed)).cloned()?;

@@ -118,6 +118,16 @@ impl Gateway {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Whether a key is let in at all.
+    pub(crate) fn knows_client(&self, key: NodeId) -> bool {
+        self.shared.gate.knows(key)
+    }
+
+    /// What it serves.
+    pub(crate) fn repository_id(&self) -> RepositoryId {
+        self.shared.repository_id
+    }
+
     /// Bodies of the origin's answers so far, in bytes.
     #[must_use]
     pub fn origin_read_bytes(&self) -> u64 {

@@ -31,6 +31,9 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
     /// Whether the node takes work: its store is open, and it is not draining.
     fn is_ready(&self) -> bool;
 
+    /// Whether a key may see the status over QUIC.
+    fn may_ask(&self, key: NodeId) -> bool;
+
     /// What the node says about itself now.
     fn status(&self) -> NodeStatus;
 
@@ -43,6 +46,10 @@ pub trait StatusSource: fmt::Debug + Send + Sync {
 pub struct NodeStatus {
     /// Edge or gateway.
     pub role: Role,
+    /// Version of the program.
+    pub version: &'static str,
+    /// Whether it is leaving, and takes no more work.
+    pub draining: bool,
     /// Its public key; 64 hexadecimal digits in JSON.
     #[serde(serialize_with = "as_text")]
     pub node_id: NodeId,
@@ -60,6 +67,10 @@ pub struct NodeStatus {
     pub wire_sent_bytes: u64,
     /// UDP payload received so far, in bytes.
     pub wire_received_bytes: u64,
+    /// The most bytes a second that it sends to all clients together, if it was told.
+    pub rate_bytes_per_s: Option<u64>,
+    /// What it serves; `null` at an edge.
+    pub repository: Option<String>,
     /// Bodies of the origin's answers so far, in bytes; `null` at an edge.
     pub origin_read_bytes: Option<u64>,
     /// The disk cache; `null` at a gateway.
@@ -143,9 +154,15 @@ mod tests {
             self.ready.load(Ordering::Relaxed)
         }
 
+        fn may_ask(&self, _key: NodeId) -> bool {
+            true
+        }
+
         fn status(&self) -> NodeStatus {
             NodeStatus {
                 role: Role::Gateway,
+                version: "1.2.3",
+                draining: false,
                 node_id: NodeId::from_bytes([0xa5; 32]),
                 site: Some("fra-1".to_owned()),
                 region: Some("eu".to_owned()),
@@ -154,6 +171,8 @@ mod tests {
                 connections: 2,
                 wire_sent_bytes: 3,
                 wire_received_bytes: 4,
+                rate_bytes_per_s: None,
+                repository: Some("00ff".to_owned()),
                 origin_read_bytes: Some(5),
                 cache: None,
             }
@@ -201,6 +220,10 @@ mod tests {
         assert_eq!(status, StatusCode::OK);
         let expected = json!({
             "role": "gateway",
+            "version": "1.2.3",
+            "draining": false,
+            "rate_bytes_per_s": null,
+            "repository": "00ff",
             "node_id": "a5".repeat(32),
             "site": "fra-1",
             "region": "eu",

@@ -27,6 +27,7 @@ pub mod edge;
 mod gate;
 pub mod gateway;
 pub mod http;
+mod manage;
 pub mod node;
 mod pace;
 pub mod role;

@@ -17,6 +17,7 @@ use crate::counters;
 use crate::edge::Edge;
 use crate::gateway::Gateway;
 use crate::http::{NodeStatus, StatusSource, router};
+use crate::manage::{Leaving, Managed};
 use crate::role::Role;
 use crate::store::Store;
 
@@ -36,6 +37,8 @@ pub struct NodeConfig {
     pub region: Option<String>,
     /// Who rents the site out.
     pub provider: Option<String>,
+    /// The most bytes a second that its duty sends to all clients together, as far as it was told.
+    pub rate_bytes_per_s: Option<u64>,
 }
 
 /// What a node does.
@@ -109,6 +112,7 @@ struct Facts {
     duty: Duty,
     server: Server,
     is_ready: AtomicBool,
+    leaving: Arc<Leaving>,
     clock: Arc<dyn Clock>,
     started: Duration,
     metrics: Option<PrometheusHandle>,
@@ -146,14 +150,21 @@ impl Node {
             duty,
             server,
             is_ready: AtomicBool::new(true),
+            leaving: Arc::new(Leaving::new(Arc::clone(&clock))),
             clock,
             started,
             metrics,
         });
         let (set_stopped, stopped) = oneshot::channel();
         let serving = Arc::clone(&facts);
+        let service = Managed {
+            own: facts.node_id,
+            duty: facts.duty.service(),
+            status: Arc::<Facts>::clone(&facts),
+            leaving: Arc::clone(&facts.leaving),
+        };
         network.handle().spawn(async move {
-            serving.server.run(serving.duty.service()).await;
+            serving.server.run(Arc::new(service)).await;
             let _nobody_waits = set_stopped.send(());
         });
         let (stop_http, http_stopped) = oneshot::channel::<()>();
@@ -165,6 +176,17 @@ impl Node {
         });
         runtime.spawn(keep_house(Arc::clone(&facts), runtime.clone()));
         Ok(Self { facts, network, stop_http: Some(stop_http), stopped, listen: bound, http })
+    }
+
+    /// Takes no more work; what has begun is ended. [`Self::has_left`] says when that is done, or the time is up.
+    pub fn leave(&self, within: Duration) {
+        self.facts.leaving.begin(within);
+    }
+
+    /// Whether it was told to leave, here or by its operator, and has nothing more to do.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.facts.leaving.is_over()
     }
 
     /// Takes no more work, lets go of every connection, writes down what was counted. Blocking.
@@ -204,13 +226,22 @@ async fn keep_house(facts: Arc<Facts>, runtime: Handle) {
 
 impl StatusSource for Facts {
     fn is_ready(&self) -> bool {
-        self.is_ready.load(Ordering::Relaxed)
+        self.is_ready.load(Ordering::Relaxed) && !self.leaving.has_begun()
+    }
+
+    fn may_ask(&self, key: NodeId) -> bool {
+        match &self.duty {
+            Duty::Gateway(gateway) => gateway.knows_client(key),
+            Duty::Edge(..) => true,
+        }
     }
 
     fn status(&self) -> NodeStatus {
         let (wire_sent_bytes, wire_received_bytes) = self.server.wire_bytes();
         NodeStatus {
             role: self.duty.role(),
+            version: env!("CARGO_PKG_VERSION"),
+            draining: self.leaving.has_begun(),
             node_id: self.node_id,
             site: self.config.site.clone(),
             region: self.config.region.clone(),
@@ -219,6 +250,11 @@ impl StatusSource for Facts {
             connections: self.server.connections() as u64,
             wire_sent_bytes,
             wire_received_bytes,
+            rate_bytes_per_s: self.config.rate_bytes_per_s,
+            repository: match &self.duty {
+                Duty::Gateway(gateway) => Some(gateway.repository_id().to_hex()),
+                Duty::Edge(..) => None,
+            },
             origin_read_bytes: match &self.duty {
                 Duty::Gateway(gateway) => Some(gateway.origin_read_bytes()),
                 Duty::Edge(..) => None,

@@ -110,6 +110,16 @@ pub trait ChunkSource: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Has chunks kept near, without reading them here; `moved` is told of the plain bytes done. Returns the stored bytes
+    /// that moved for it. A source that keeps nothing does nothing.
+    ///
+    /// # Errors
+    /// [`ReadError`] if they are not all there in the end.
+    fn warm(&self, kind: FrameKind, wants: &[Want], moved: &mut (dyn FnMut(u64) + Send)) -> Result<u64, ReadError> {
+        let _nothing_is_kept = (kind, wants, moved);
+        Ok(0)
+    }
+
     /// What has moved so far.
     fn traffic(&self) -> Traffic;
 }

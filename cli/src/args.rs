@@ -133,6 +133,8 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Serve as a node: an edge at a site, or the gateway beside the origin
     Node(node::NodeArgs),
+    /// Fill the caches of nodes with a version, ahead of the jobs that read it
+    Warm(node::WarmArgs),
     /// List all names
     Refs,
     /// List the versions of a name

@@ -17,3 +17,4 @@ pub(crate) mod push;
 pub(crate) mod refs;
 pub(crate) mod umount;
 pub(crate) mod verify;
+pub(crate) mod warm;

@@ -19,7 +19,7 @@ use crate::pins::{Pins, Seeing};
 use crate::trust::{self, Trust};
 
 /// Delay of a path that is not known yet, to size windows with.
-const ROUND_TRIP: std::time::Duration = std::time::Duration::from_millis(1);
+pub(crate) const ROUND_TRIP: std::time::Duration = std::time::Duration::from_millis(1);
 /// Clocks may differ by so much.
 const SKEW_SECONDS: u64 = 60;
 
@@ -45,6 +45,18 @@ pub(crate) fn open(context: &Context<'_>, text: &str, how: &TransferArgs, long: 
     let (name, spec) = VersionSpec::parse(text).map_err(Failure::usage)?;
     let version = text.split_once('@').map_or_else(String::new, |(_, version)| version.to_owned());
     open_wanted(context, name, &Wanted::Version(version, spec), how, long)
+}
+
+/// Opens `NAME[@VERSION]` through these nodes and no others.
+pub(crate) fn open_at(
+    context: &Context<'_>,
+    nodes: &[NodeAddr],
+    text: &str,
+    how: &TransferArgs,
+) -> Result<Opened, Failure> {
+    let (name, spec) = VersionSpec::parse(text).map_err(Failure::usage)?;
+    let version = text.split_once('@').map_or_else(String::new, |(_, version)| version.to_owned());
+    open_through(context, nodes.to_vec(), name, &Wanted::Version(version, spec), how, false)
 }
 
 /// Opens `RUN@STEP` or `RUN@latest` in the same way.
@@ -128,7 +140,7 @@ fn open_through(
 }
 
 /// The nodes to read through.
-fn nodes(context: &Context<'_>) -> Result<Vec<NodeAddr>, Failure> {
+pub(crate) fn nodes(context: &Context<'_>) -> Result<Vec<NodeAddr>, Failure> {
     let values = &context.settings.values;
     if values.direct { Ok(Vec::new()) } else { NodeAddr::parse_list(&values.nodes).map_err(Failure::usage) }
 }

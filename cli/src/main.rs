@@ -78,6 +78,7 @@ fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
         Command::Cat { path } => commands::cat::run(context, path),
         Command::Ls(args) => commands::ls::run(context, args),
         Command::Node(args) => commands::node::run(context, args),
+        Command::Warm(args) => commands::warm::run(context, args),
         Command::Refs => commands::refs::list(context),
         Command::Log { name } => commands::refs::log(context, name),
         Command::Rm { name } => commands::refs::remove(context, name),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::outcome::Outcome;
 use crate::running::{Running, high_water_mark, wait_until};
 use crate::sandbox::{Command, Sandbox, Stdout};
 
@@ -126,6 +127,11 @@ impl Serving {
     pub fn kill(mut self) {
         self.running.signal(Signal::KILL);
         self.running.wait();
+    }
+
+    /// Waits until it ends by itself.
+    pub fn wait(self) -> Outcome {
+        self.running.wait()
     }
 
     /// Asks it to stop, waits until it has, and checks that it says so.

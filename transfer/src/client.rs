@@ -240,12 +240,27 @@ impl Client {
     /// # Errors
     /// [`PeerError`].
     pub async fn reply(&self, node: usize, request: &Request) -> Result<Reply, PeerError> {
+        self.reply_within(node, request, REPLY).await
+    }
+
+    /// An answer that is none to what was asked.
+    pub(crate) fn odd_reply(&self, node: usize) -> PeerError {
+        PeerError::Broken { node: self.name(node), detail: "it gave another answer than was asked for".to_owned() }
+    }
+
+    /// [`Self::reply`] with another deadline than that of a short answer.
+    pub(crate) async fn reply_within(
+        &self,
+        node: usize,
+        request: &Request,
+        deadline: Duration,
+    ) -> Result<Reply, PeerError> {
         let mut answer = self.ask(node, request).await?;
-        let item = clock::timeout(REPLY, answer.item()).await;
+        let item = clock::timeout(deadline, answer.item()).await;
         let name = || self.name(node);
         match item {
             Err(_elapsed) => {
-                let error = PeerError::Silent { node: name(), silence: REPLY };
+                let error = PeerError::Silent { node: name(), silence: deadline };
                 self.avoid(node, &error);
                 Err(error)
             }

@@ -5,17 +5,20 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use forebay_cas::clock::{self, Clock};
 use forebay_cas::codec::Decoder;
 use forebay_cas::numbers::length;
 use forebay_cas::source::{ChunkSource, Frame, Traffic, Want};
-use forebay_cas::{Classify, ReadError, chain};
+use forebay_cas::{Classify, ErrorClass, ReadError, chain};
 use forebay_format::{ChunkId, FrameKind};
 use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{
-    Action, From, Item, MonotonicUs, Reply, Request, RunId, Scheduler, SchedulerConfig, Trouble, WANT_IDS_MAX, Wanted,
+    Action, From, Item, MonotonicUs, RUN_BYTES, Reply, Request, RunId, Scheduler, SchedulerConfig, Trouble,
+    WANT_IDS_MAX, Wanted,
 };
+use futures_util::StreamExt;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -27,6 +30,8 @@ use crate::client::{Client, Part, PeerError};
 const FRAMES_AHEAD: usize = 16;
 /// Frames on their way from streams to their scheduler.
 const EVENTS_AHEAD: usize = 16;
+/// A node has fetched a run by then, over whatever uplink it has.
+const WARM: Duration = Duration::from_secs(120);
 /// What a client calls the place where it is.
 const CLIENT: &str = "client";
 /// A consumer that is slower than this has made the silence itself.
@@ -329,6 +334,49 @@ impl NodeSource {
         ask_all(&self.client, request).await
     }
 
+    /// Has the first node fetch and keep chunks, some runs at a time.
+    async fn warm_runs(
+        &self,
+        kind: FrameKind,
+        wants: &[Want],
+        moved: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<u64, PeerError> {
+        let reservation = self.is_reserved.load(Ordering::Relaxed).then_some(self.reservation);
+        let runs = runs(wants).map(|run| {
+            let ids = run.iter().map(|want| want.id).collect();
+            let request = Request::Warm { claim: self.claims.signed(), kind: kind as u8, reservation, ids };
+            let plain_bytes = run.iter().map(|want| u64::from(want.len)).sum::<u64>();
+            async move { Ok((self.client.reply_within(0, &request, WARM).await?, plain_bytes)) }
+        });
+        let in_flight = usize::try_from(self.scheduling.runs_in_flight_max).unwrap_or(1);
+        let mut answers = futures_util::stream::iter(runs).buffer_unordered(in_flight);
+        let mut warmed = 0;
+        while let Some(answer) = answers.next().await {
+            let (reply, plain_bytes) = answer?;
+            let Reply::Warmed(bytes) = reply else { return Err(self.client.odd_reply(0)) };
+            warmed += bytes;
+            moved(plain_bytes);
+        }
+        Ok(warmed)
+    }
+
+    /// Stored bytes that the first node would have to fetch for these chunks.
+    async fn missing_bytes(&self, wants: &[Want]) -> Result<u64, PeerError> {
+        let mut missing = 0;
+        for part in wants.chunks(WANT_IDS_MAX) {
+            let (claim, reservation) = (self.claims.signed(), self.reservation);
+            let ids = part.iter().map(|want| want.id).collect();
+            let to = CLIENT.to_owned();
+            self.is_reserved.store(true, Ordering::Relaxed);
+            let request = Request::Reserve { claim, reservation, ids, to, avoided_bytes: 0 };
+            let Reply::Reserved(bytes) = self.client.reply(0, &request).await? else {
+                return Err(self.client.odd_reply(0));
+            };
+            missing += bytes;
+        }
+        Ok(missing)
+    }
+
     fn deliver(
         &self,
         kind: FrameKind,
@@ -362,7 +410,7 @@ impl NodeSource {
         match self.runtime.block_on(task) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(read_error(&error)),
-            Err(panic) => Err(ReadError::Peer { class: forebay_cas::ErrorClass::Failed, detail: panic.to_string() }),
+            Err(panic) => Err(ReadError::Peer { class: ErrorClass::Failed, detail: panic.to_string() }),
         }
     }
 }
@@ -415,6 +463,20 @@ impl ChunkSource for NodeSource {
         Ok(())
     }
 
+    fn warm(&self, kind: FrameKind, wants: &[Want], moved: &mut (dyn FnMut(u64) + Send)) -> Result<u64, ReadError> {
+        let warmed = self.runtime.block_on(self.warm_runs(kind, wants, moved)).map_err(|error| read_error(&error))?;
+        self.release();
+        let missing = self.runtime.block_on(self.missing_bytes(wants)).map_err(|error| read_error(&error))?;
+        if missing > 0 {
+            let node = self.client.name(0);
+            let detail = format!(
+                "node {node} has no room for {missing} bytes of it; give it more --capacity, or warm with a higher --class"
+            );
+            return Err(ReadError::Peer { class: ErrorClass::Space, detail });
+        }
+        Ok(warmed)
+    }
+
     fn traffic(&self) -> Traffic {
         Traffic {
             wire_bytes: self.client.wire_bytes(),
@@ -431,6 +493,21 @@ impl Drop for NodeSource {
     fn drop(&mut self) {
         self.release();
     }
+}
+
+/// Parts of about [`RUN_BYTES`] each.
+fn runs(mut wants: &[Want]) -> impl Iterator<Item = &[Want]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |want: &&Want| {
+            bytes += u64::from(want.len);
+            bytes <= RUN_BYTES
+        };
+        let len = wants.iter().take(WANT_IDS_MAX).take_while(fits).count().max(1).min(wants.len());
+        let (run, rest) = wants.split_at(len);
+        wants = rest;
+        (!run.is_empty()).then_some(run)
+    })
 }
 
 /// Asks one node after the other until one replies; a refusal that another node would repeat is final.

@@ -4,13 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use clap::Args;
+use clap::{Args, Subcommand};
 use forebay_cache_node::Role;
 use forebay_policy::Class;
 use forebay_transfer_proto::LinkTier;
+use jiff::SignedDuration;
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct NodeArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<NodeCommand>,
     /// edge: a cache at a site, without access to the repository; gateway: beside the origin, with its credentials
     #[arg(long, default_value = "edge")]
     pub(crate) role: Role,
@@ -44,6 +48,36 @@ pub(crate) struct NodeArgs {
     /// Rate card of a gateway (TOML) [env: FOREBAY_RATES]
     #[arg(long, value_name = "FILE")]
     pub(crate) rates: Option<PathBuf>,
+}
+
+/// What can be asked of a node that runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Show how a node is, and what the link tiers mean
+    Status {
+        /// NODE_ID@HOST:PORT
+        node: String,
+    },
+    /// Make a node end what it has begun, and leave; needs the node's own key (--identity)
+    Drain {
+        /// NODE_ID@HOST:PORT
+        node: String,
+        /// Time until it is gone, like 30s or 5m
+        #[arg(long, value_name = "D", default_value = "30s")]
+        within: SignedDuration,
+    },
+}
+
+/// Arguments of `forebay warm`.
+#[derive(Debug, Args)]
+pub(crate) struct WarmArgs {
+    /// NAME[@VERSION]
+    pub(crate) version: String,
+    /// How many of the nodes get it, the first ones; all if left out
+    #[arg(long, value_name = "R")]
+    pub(crate) replicas: Option<usize>,
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
 }
 
 /// How to read through nodes.

@@ -1,5 +1,7 @@
 //! `forebay node`
 
+mod manage;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use forebay_transfer_proto::RateBytesPerS;
 use serde_json::json;
 
 use super::egress::read_card;
-use crate::args::node::NodeArgs;
+use crate::args::node::{NodeArgs, NodeCommand};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::library::identity;
@@ -27,7 +29,18 @@ use crate::library::identity;
 /// How often a node looks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// What answers are given to end after a signal.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
 pub(crate) fn run(context: &Context<'_>, args: &NodeArgs) -> Result<(), Failure> {
+    match &args.command {
+        Some(NodeCommand::Status { node }) => manage::status(context, node),
+        Some(NodeCommand::Drain { node, within }) => manage::drain(context, node, *within),
+        None => serve(context, args),
+    }
+}
+
+fn serve(context: &Context<'_>, args: &NodeArgs) -> Result<(), Failure> {
     let identity = identity(context)?;
     let network = RuntimeThread::start("quic")
         .map_err(|source| Failure::new(ErrorClass::Failed, format_args!("no threads can be started: {source}")))?;
@@ -41,6 +54,7 @@ pub(crate) fn run(context: &Context<'_>, args: &NodeArgs) -> Result<(), Failure>
         site: args.site.clone(),
         region: args.region.clone(),
         provider: args.provider.clone(),
+        rate_bytes_per_s: args.rate.map(|rate| rate.as_u64()),
     };
     let runtime = context.runtime();
     let node = Node::start(&identity, config, duty, network, runtime, context.shared_clock())?;
@@ -49,11 +63,23 @@ pub(crate) fn run(context: &Context<'_>, args: &NodeArgs) -> Result<(), Failure>
     context.output.line(&format!("{} {id}@{listen}, http://{http}", args.role))?;
     context.output.item("ready", json!({ "node_id": id, "listen": listen, "http": http, "role": args.role.name() }))?;
     context.output.flush()?;
-    while !context.cancel.is_cancelled() {
+    while !context.cancel.is_cancelled() && !node.has_left() {
         runtime.block_on(clock::sleep(LOOK_EVERY));
     }
+    let interrupted = context.cancel.is_cancelled();
+    if interrupted {
+        node.leave(LEAVE_WITHIN);
+        while !node.has_left() {
+            runtime.block_on(clock::sleep(LOOK_EVERY));
+        }
+    }
     node.stop(runtime);
-    Err(Failure::new(ErrorClass::Interrupted, "stopped; the cache is kept"))
+    if interrupted {
+        return Err(Failure::new(ErrorClass::Interrupted, "stopped; the cache is kept"));
+    }
+    context.output.line("drained; the cache is kept")?;
+    context.output.result(json!({ "node_id": id, "drained": true, "seconds": context.elapsed().as_secs_f64() }))?;
+    context.output.flush()
 }
 
 fn edge(context: &Context<'_>, args: &NodeArgs, identity: &Identity) -> Result<Duty, Failure> {

@@ -78,6 +78,12 @@ pub enum Reply {
     /// Done, or holds.
     #[n(2)]
     Done,
+    /// Stored bytes that crossed the uplink for this request; the chunks are kept, as far as there is room.
+    #[n(3)]
+    Warmed(#[n(0)] u64),
+    /// How the node is: a JSON object, the one of `GET /v1/status`.
+    #[n(4)]
+    Status(#[n(0)] String),
 }
 
 /// Why a request ends without what it asked for. Names and numbers are those of the command line's exit classes.

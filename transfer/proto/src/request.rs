@@ -94,6 +94,40 @@ pub enum Request {
         #[n(0)]
         claim: Signed,
     },
+    /// Chunks that an edge is to fetch and keep, and not to send. Answered by [`crate::Reply::Warmed`].
+    #[n(5)]
+    Warm {
+        /// Who asks and pays.
+        #[n(0)]
+        claim: Signed,
+        /// Number of the [`FrameKind`].
+        #[n(1)]
+        kind: u8,
+        /// What was reserved for them.
+        #[n(2)]
+        reservation: Option<Reservation>,
+        /// The chunks.
+        #[n(3)]
+        ids: Vec<ChunkId>,
+    },
+    /// How the node is. Answered by [`crate::Reply::Status`].
+    #[n(6)]
+    Status {
+        /// Who asks.
+        #[n(0)]
+        claim: Signed,
+    },
+    /// The node is to leave: to take no new work, to end what it has begun, and to go. Only the node's own key may ask that.
+    /// Answered by [`crate::Reply::Done`].
+    #[n(7)]
+    Drain {
+        /// Who asks.
+        #[n(0)]
+        claim: Signed,
+        /// Most seconds until it is gone.
+        #[n(1)]
+        within_s: u32,
+    },
 }
 
 /// The random name of a reservation.
@@ -153,6 +187,10 @@ impl Request {
                 check_place(to)?;
                 FrameKind::from_u8(*kind).ok_or(RequestError::Kind { kind: *kind })?;
             }
+            Self::Warm { ids, kind, .. } => {
+                check_ids(ids)?;
+                FrameKind::from_u8(*kind).ok_or(RequestError::Kind { kind: *kind })?;
+            }
             // A place that has everything still says what it need not be sent.
             Self::Reserve { ids, to, .. } => {
                 if !ids.is_empty() {
@@ -163,7 +201,11 @@ impl Request {
             Self::Resolve { version, .. } if version.len() > VERSION_BYTES_MAX => {
                 return Err(RequestError::Version { len: version.len() });
             }
-            Self::Resolve { .. } | Self::Release { .. } | Self::Authorize { .. } => {}
+            Self::Resolve { .. }
+            | Self::Release { .. }
+            | Self::Authorize { .. }
+            | Self::Status { .. }
+            | Self::Drain { .. } => {}
         }
         Ok(request)
     }
@@ -176,7 +218,10 @@ impl Request {
             | Self::Want { claim, .. }
             | Self::Reserve { claim, .. }
             | Self::Release { claim, .. }
-            | Self::Authorize { claim } => claim,
+            | Self::Authorize { claim }
+            | Self::Warm { claim, .. }
+            | Self::Status { claim }
+            | Self::Drain { claim, .. } => claim,
         }
     }
 }
