@@ -6,9 +6,9 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ed25519_dalek::{Signer, SigningKey};
@@ -177,20 +177,24 @@ fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), IdentityError> {
         io::ErrorKind::AlreadyExists => IdentityError::Exists { path: path.to_owned() },
         _ => IdentityError::Write { path: path.to_owned(), source },
     };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(error)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.map_err(|source| {
-        remove(path);
-        error(source)
-    })
+    // Under another name first: a process that finds the file finds all of it.
+    let permissions = fs::Permissions::from_mode(mode);
+    let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder_of(path)).map_err(error)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(error)?;
+    file.persist_noclobber(path).map_err(|refused| error(refused.error))?;
+    Ok(())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    }
 }
 
 /// Makes the names of new files in the folder of `path` durable.
 fn sync_folder(path: &Path) -> Result<(), IdentityError> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
+    let folder = folder_of(path);
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(|source| IdentityError::Write { path: folder.to_owned(), source })
 }
@@ -203,6 +207,33 @@ fn remove(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_loses_the_race_finds_the_whole_key() {
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("key");
+            let made = std::thread::scope(|scope| {
+                let makers: Vec<_> = (0..4_u8)
+                    .map(|number| {
+                        let path = &path;
+                        forebay_cas::task::spawn_scoped(scope, "maker", move || {
+                            match Identity::from_random([number; 32]).write_new(path) {
+                                Ok(_) => 1,
+                                Err(IdentityError::Exists { .. }) => {
+                                    Identity::load(path).unwrap();
+                                    0
+                                }
+                                Err(error) => panic!("{error}"),
+                            }
+                        })
+                    })
+                    .collect();
+                makers.into_iter().map(forebay_cas::task::join).sum::<u32>()
+            });
+            assert_eq!(made, 1);
+        }
+    }
 
     /// RFC 8032 §7.1, test 1.
     const SECRET: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";

@@ -524,7 +524,11 @@ pub async fn ask_all(client: &Client, request: &Request) -> Result<Reply, PeerEr
         }
         match replied {
             Ok(reply) => return Ok(reply),
-            Err(error) if !matches!(error.trouble(), Trouble::Net | Trouble::Busy | Trouble::Failed) => {
+            // What one node cannot or does not say, another may; what it refuses, the others refuse too.
+            Err(error)
+                if !matches!(error, PeerError::Protocol { .. })
+                    && !matches!(error.trouble(), Trouble::Net | Trouble::Busy | Trouble::Failed) =>
+            {
                 return Err(error);
             }
             Err(error) => first = first.or(Some(error)),
