@@ -248,8 +248,9 @@ def check_ledger(data):
 def check_header(data):
     need(data[:8] == b"FBYFRAME" and data[8] == 0, "magic and format")
     kind, codec, depth = data[9:12]
-    need(kind in range(1, 6) and codec in (0, 1) and depth == 0, "kind, codec, depth")
-    need(not any(data[12:16]) and not any(data[48:80]) and not any(data[120:124]), "zero fields")
+    need(kind in range(1, 6) and codec in (0, 1, 2) and depth <= 8, "kind, codec, depth")
+    need((codec == 2) == (depth > 0) == any(data[48:80]) and (codec != 2 or kind == 1), "base of a patch")
+    need(not any(data[12:16]) and not any(data[120:124]), "zero fields")
     need(struct.unpack("<I", data[124:128])[0] == crc32c(data[:124]), "CRC-32C")
     need(len(data) == 128, "length")
 
@@ -258,9 +259,9 @@ def table(data, at):
     count, = struct.unpack_from("<I", data, at)
     rows = [struct.unpack_from("<32s32s3I4B", data, at + 4 + 80 * n) for n in range(count)]
     for _, _, offset, stored_len, plain_len, kind, codec, depth, flags in rows:
-        need(kind in range(1, 6) and codec in (0, 1) and depth == flags == 0, "row")
+        need(kind in range(1, 6) and codec in (0, 1, 2) and (codec == 2) == (depth > 0) == (flags == 1), "row")
         need(max(stored_len, plain_len) <= 16 << 20, "lengths of a row")
-    return rows, at + 4 + 80 * count
+    return rows, at + 4 + 80 * count + 32 * sum(row[8] for row in rows)
 
 
 def check_footer(data):

@@ -12,7 +12,7 @@ use forebay_cas::sync::Mutex;
 use forebay_format::{ChunkId, FrameKind};
 use forebay_policy::Class;
 use forebay_transfer::client::{Client, PeerError};
-use forebay_transfer::source::{Order, ask_all, fetch};
+use forebay_transfer::source::{Check, Order, ask_all, fetch};
 use forebay_transfer::{Answer, NodeId, Service};
 use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{Claim, From, RateBytesPerS, Reply, Request, SchedulerConfig, Signed, Trouble};
@@ -269,7 +269,7 @@ impl Edge {
                 wants,
                 claim: asked.signed.clone(),
                 reservation: asked.reservation,
-                verify: true,
+                check: Check::Stored,
                 to: self.shared.place.clone(),
                 scheduling: SchedulerConfig::default(),
             };
@@ -330,7 +330,7 @@ async fn land(flight: &mut watch::Receiver<Landed>) -> Landed {
 
 /// Looks at a copy that a client says is damaged; throws it away if it is.
 fn is_whole(store: &Store, frame: &Frame) -> bool {
-    let is_whole = Decoder::new().decode(&frame.header, &frame.payload, &mut Vec::new()).is_ok();
+    let is_whole = Decoder::new().check(&frame.header, &frame.payload, &mut Vec::new()).is_ok();
     if !is_whole {
         store.discard(frame.header.id);
     }

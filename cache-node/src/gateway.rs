@@ -1,5 +1,6 @@
 //! A gateway: answers from the origin, and bills what leaves.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -226,7 +227,7 @@ impl Gateway {
         Ok(Reply::Resolved(sign(&self.shared.identity, Purpose::Statement, statement.encode())))
     }
 
-    /// Sums up exactly what will be sent, and sets it aside.
+    /// Sums up what will be sent at the most, and sets it aside: exactly the frames, and the bases of those that are patches.
     fn reserve(
         &self,
         claim: &Claim,
@@ -236,9 +237,15 @@ impl Gateway {
         avoided_bytes: u64,
     ) -> Result<Reply, Refusal> {
         let mut bytes = 0;
-        for id in ids {
-            let places = self.shared.reader.index().locate(*id).map_err(|error| refusal(&error))?;
-            bytes += places.first().map_or(0, |place| place.row.header.frame_len());
+        let mut counted = BTreeSet::new();
+        let mut todo = ids.to_vec();
+        while let Some(id) = todo.pop() {
+            if counted.insert(id)
+                && let Some(place) = self.shared.reader.index().locate(id).map_err(|error| refusal(&error))?.first()
+            {
+                bytes += place.row.header.frame_len();
+                todo.extend(place.row.header.base);
+            }
         }
         self.shared.bill.reserve(claim, to, reservation, bytes)?;
         if avoided_bytes > 0 {
@@ -294,7 +301,7 @@ impl Gateway {
                 Err(refused) => return drop(out.blocking_send(Outgoing::Trouble(refused))),
             }
         }
-        let mut left: std::collections::BTreeSet<ChunkId> = here.iter().map(|want| want.id).collect();
+        let mut left: BTreeSet<ChunkId> = here.iter().map(|want| want.id).collect();
         let mut decoder = Decoder::new();
         let hand_on = |frame: Frame| {
             let charged = self.shared.bill.charge(&asked.claim, &asked.to, asked.reservation, frame.header.frame_len());
@@ -310,9 +317,10 @@ impl Gateway {
         };
         let mut stopped = false;
         let read = self.shared.reader.source().frames(asked.kind, &here, &mut |frame| {
-            // A frame as sent must at least be the one that was stored; the first look is cheap for raw ones.
+            // A frame as sent must at least be the one that was stored; the first look is cheap for raw ones. Who could do
+            // nothing with a patch gets the whole chunk.
             let is_whole = if asked.fresh {
-                decoder.decode(&frame.header, &frame.payload, &mut Vec::new()).is_ok()
+                frame.header.base.is_none() && decoder.check(&frame.header, &frame.payload, &mut Vec::new()).is_ok()
             } else {
                 StoredId::of(&frame.payload) == frame.header.stored_id
             };

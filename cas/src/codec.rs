@@ -1,11 +1,14 @@
 //! Plain bytes to payload and back, with the proof that the way back works.
 
+mod patch;
+
 use std::fmt;
 
-use forebay_format::{ChunkId, Codec, FrameHeader, FrameKind, Limits, StoredId};
+use forebay_format::{ChunkId, Codec, FrameHeader, FrameKind, Limits, PATCH_DEPTH_MAX, StoredId};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{self, DParameter};
 
+use self::patch::{Differ, Patch};
 use crate::class::{Classify, ErrorClass};
 use crate::numbers::index;
 
@@ -17,6 +20,10 @@ const MIN_GAIN: usize = 64;
 const SAMPLE: usize = 4 << 10;
 /// Chunks below this are not sampled but tried.
 const SAMPLE_FROM: usize = 4 * SAMPLE;
+/// A patch is taken without a look at the other codecs if all but one part in this comes from the base...
+const PATCH_SURE: usize = 8;
+/// ... and else if it is smaller than what they make by this one: whoever has no base reads that too.
+const PATCH_GAIN: usize = 2;
 /// Largest zstd window accepted, as a power of two: no chunk is longer than 16 MiB = 2^24.
 const WINDOW_LOG_MAX: u32 = 24;
 
@@ -44,6 +51,14 @@ pub enum CodecError {
         /// The chunk.
         id: ChunkId,
     },
+    /// It is a patch, and its base was not given.
+    #[error("chunk {id} is stored as a patch of chunk {base}, which is not there")]
+    Base {
+        /// The chunk.
+        id: ChunkId,
+        /// Its base.
+        base: ChunkId,
+    },
     /// What the encoder wrote did not come back: the encoder or the memory is broken, and nothing was stored.
     #[error("chunk {id} did not survive a round trip through its encoder; this machine's memory may be faulty")]
     RoundTrip {
@@ -57,7 +72,11 @@ impl CodecError {
     #[must_use]
     pub const fn chunk(&self) -> ChunkId {
         match self {
-            Self::Stored { id } | Self::Decode { id, .. } | Self::Id { id } | Self::RoundTrip { id } => *id,
+            Self::Stored { id }
+            | Self::Decode { id, .. }
+            | Self::Id { id }
+            | Self::Base { id, .. }
+            | Self::RoundTrip { id } => *id,
         }
     }
 }
@@ -71,11 +90,25 @@ impl Classify for CodecError {
     }
 }
 
+/// A chunk that another one may be a patch of. It is stored already, in a chain of `depth` bases, and its plain bytes have
+/// been verified.
+#[derive(Debug, Clone, Copy)]
+pub struct Base<'b> {
+    /// The chunk.
+    pub id: ChunkId,
+    /// Length of the chain below the frame it was read from.
+    pub depth: u8,
+    /// Its plain bytes.
+    pub plain: &'b [u8],
+}
+
 /// Encodes chunks. Holds the encoder's tables and scratch memory; one a thread.
 pub struct Encoder {
     compressor: Compressor<'static>,
     decoder: Decoder,
+    differ: Differ,
     payload: Vec<u8>,
+    patch: Vec<u8>,
     check: Vec<u8>,
 }
 
@@ -99,7 +132,8 @@ impl Encoder {
     #[must_use]
     pub fn new() -> Self {
         let compressor = Compressor::new(LEVEL).expect("the level is one zstd has");
-        Self { compressor, decoder: Decoder::new(), payload: Vec::new(), check: Vec::new() }
+        let (differ, decoder) = (Differ::default(), Decoder::new());
+        Self { compressor, decoder, differ, payload: Vec::new(), patch: Vec::new(), check: Vec::new() }
     }
 
     /// Chooses a codec for `plain`, whose id the caller has computed, and hands out header and payload. The payload has
@@ -116,6 +150,47 @@ impl Encoder {
         id: ChunkId,
         plain: &'a [u8],
     ) -> Result<(FrameHeader, &'a [u8]), CodecError> {
+        let header = self.alone(kind, id, plain)?;
+        Ok((header, self.chosen(&header, plain)))
+    }
+
+    /// As [`Self::encode`], for data whose base is at hand: a patch of it if that is clearly smaller.
+    ///
+    /// # Errors
+    /// As for [`Self::encode`].
+    ///
+    /// # Panics
+    /// As for [`Self::encode`], and if the base lies as deep as chains go.
+    pub fn encode_against<'a>(
+        &'a mut self,
+        id: ChunkId,
+        plain: &'a [u8],
+        base: &Base<'_>,
+    ) -> Result<(FrameHeader, &'a [u8]), CodecError> {
+        assert!(base.depth < PATCH_DEPTH_MAX, "a base of the last depth is none");
+        let patched = self.patch(id, plain, base)?;
+        // Literals of text can be small by themselves, without any help of the base.
+        let is_sure = self.differ.literals().len() * PATCH_SURE <= plain.len();
+        if let Some(header) = patched.filter(|_| is_sure) {
+            return Ok((header, &self.patch));
+        }
+        let alone = self.alone(FrameKind::Data, id, plain)?;
+        let gains = |patch: &FrameHeader| index(patch.stored_len.into()) * PATCH_GAIN <= index(alone.stored_len.into());
+        let header = patched.filter(gains).unwrap_or(alone);
+        Ok((header, self.chosen(&header, plain)))
+    }
+
+    /// The payload that a header just made is about.
+    fn chosen<'a>(&'a self, header: &FrameHeader, plain: &'a [u8]) -> &'a [u8] {
+        match header.codec {
+            Codec::Raw => plain,
+            Codec::Zstd => &self.payload,
+            Codec::Patch => &self.patch,
+        }
+    }
+
+    /// Encodes without a base: into `self.payload`, unless raw is as good.
+    fn alone(&mut self, kind: FrameKind, id: ChunkId, plain: &[u8]) -> Result<FrameHeader, CodecError> {
         let plain_len = u32::try_from(plain.len()).expect("chunks are cut to a maximum far below 4 GiB");
         assert!(plain_len <= Limits::DEFAULT.chunk_bytes, "chunks are cut to at most the limit");
         let raw = FrameHeader {
@@ -129,7 +204,7 @@ impl Encoder {
             stored_len: plain_len,
         };
         if !self.compresses(plain) || !self.compress(plain) {
-            return Ok((raw, plain));
+            return Ok(raw);
         }
         let header = FrameHeader {
             codec: Codec::Zstd,
@@ -138,10 +213,37 @@ impl Encoder {
             ..raw
         };
         self.decoder.decompress(id, plain_len, &self.payload, &mut self.check).ok();
-        if self.check != plain {
-            return Err(CodecError::RoundTrip { id });
+        if self.check == plain { Ok(header) } else { Err(CodecError::RoundTrip { id }) }
+    }
+
+    /// Encodes a patch into `self.patch`; `None` if it saves nothing.
+    fn patch(&mut self, id: ChunkId, plain: &[u8], base: &Base<'_>) -> Result<Option<FrameHeader>, CodecError> {
+        self.differ.diff(base.plain, plain);
+        // Too many pieces, or next to nothing in common.
+        if self.differ.head_len() + self.differ.literals().len() / 8 >= plain.len() / PATCH_GAIN {
+            return Ok(None);
         }
-        Ok((header, &self.payload))
+        self.patch.clear();
+        self.differ.encode_head(&mut self.patch);
+        let literals = self.differ.take_literals();
+        let smaller = literals.len() > MIN_GAIN && self.compresses(&literals) && self.compress(&literals);
+        self.patch.extend_from_slice(if smaller { &self.payload } else { &literals });
+        self.differ.give_back(literals);
+        if self.patch.len() * PATCH_GAIN >= plain.len() {
+            return Ok(None);
+        }
+        let header = FrameHeader {
+            kind: FrameKind::Data,
+            codec: Codec::Patch,
+            depth: base.depth + 1,
+            id,
+            base: Some(base.id),
+            stored_id: StoredId::of(&self.patch),
+            plain_len: u32::try_from(plain.len()).expect("chunks are cut to a maximum far below 4 GiB"),
+            stored_len: u32::try_from(self.patch.len()).expect("shorter than the plain bytes"),
+        };
+        self.decoder.apply(&header, &self.patch, base.plain, &mut self.check).ok();
+        if self.check == plain { Ok(Some(header)) } else { Err(CodecError::RoundTrip { id }) }
     }
 
     /// Whether a sample from the middle gets smaller; short chunks are worth trying whole.
@@ -167,6 +269,7 @@ impl Encoder {
 /// Decodes payloads. Holds the decoder's tables; one a thread.
 pub struct Decoder {
     decompressor: Decompressor<'static>,
+    literals: Vec<u8>,
 }
 
 impl fmt::Debug for Decoder {
@@ -192,12 +295,12 @@ impl Decoder {
         decompressor
             .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
             .expect("the window limit is one zstd takes");
-        Self { decompressor }
+        Self { decompressor, literals: Vec::new() }
     }
 
-    /// Decodes a payload and verifies every byte against the id. Returns the payload itself where it is the plain bytes,
-    /// else `buffer`, which takes no more memory than the plain length the header announces, which its decoder has
-    /// bounded.
+    /// Decodes a payload and verifies every byte against the id. `base` is the plain bytes of the base of a patch; nothing
+    /// else looks at it. Returns the payload itself where it is the plain bytes, else `buffer`, which takes no more memory
+    /// than the plain length the header announces, which its decoder has bounded.
     ///
     /// # Errors
     /// [`CodecError`] says which check fails; `buffer` must not be used then.
@@ -205,23 +308,67 @@ impl Decoder {
         &mut self,
         header: &FrameHeader,
         payload: &'b [u8],
+        base: Option<&[u8]>,
         buffer: &'b mut Vec<u8>,
     ) -> Result<&'b [u8], CodecError> {
         let id = header.id;
-        if header.stored_len as usize != payload.len() {
-            return Err(CodecError::Stored { id });
-        }
+        check_stored(header, payload)?;
         let plain = match header.codec {
             Codec::Raw => payload,
             Codec::Zstd => {
-                if StoredId::of(payload) != header.stored_id {
-                    return Err(CodecError::Stored { id });
-                }
                 self.decompress(id, header.plain_len, payload, buffer)?;
+                &**buffer
+            }
+            Codec::Patch => {
+                let base = base.ok_or_else(|| missing_base(header))?;
+                self.apply(header, payload, base, buffer)?;
                 &**buffer
             }
         };
         if ChunkId::of(plain) == id { Ok(plain) } else { Err(CodecError::Id { id }) }
+    }
+
+    /// Checks a frame as far as that goes without its base: a patch is what was stored and makes as many bytes as it says,
+    /// everything else is decoded.
+    ///
+    /// # Errors
+    /// As for [`Self::decode`].
+    pub fn check(&mut self, header: &FrameHeader, payload: &[u8], buffer: &mut Vec<u8>) -> Result<(), CodecError> {
+        if header.codec != Codec::Patch {
+            return self.decode(header, payload, None, buffer).map(|_plain| ());
+        }
+        check_stored(header, payload)?;
+        match Patch::decode(payload, index(header.plain_len.into())) {
+            Some(_) => Ok(()),
+            None => Err(undecodable(header)),
+        }
+    }
+
+    /// Puts a chunk together from its base.
+    fn apply(
+        &mut self,
+        header: &FrameHeader,
+        payload: &[u8],
+        base: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        let plain_len = index(header.plain_len.into());
+        let patch = Patch::decode(payload, plain_len).ok_or_else(|| undecodable(header))?;
+        let mut literals = std::mem::take(&mut self.literals);
+        let stored = patch.stored_literals;
+        let applied = if stored.len() == patch.literal_len {
+            Ok(stored)
+        } else {
+            let len = u32::try_from(patch.literal_len).expect("no more than the plain length");
+            self.decompress(header.id, len, stored, &mut literals).map(|()| &*literals)
+        };
+        let applied = applied.and_then(|literals| {
+            plain.clear();
+            plain.reserve(plain_len);
+            patch.apply(base, literals, plain).ok_or_else(|| undecodable(header))
+        });
+        self.literals = literals;
+        applied
     }
 
     /// Decodes one zstd frame that declares exactly `plain_len` bytes and has nothing behind it.
@@ -246,6 +393,21 @@ impl Decoder {
     }
 }
 
+/// The payload is the one that was stored. Of a raw one its id says so.
+fn check_stored(header: &FrameHeader, payload: &[u8]) -> Result<(), CodecError> {
+    let is_whole = header.stored_len as usize == payload.len()
+        && (header.codec == Codec::Raw || StoredId::of(payload) == header.stored_id);
+    if is_whole { Ok(()) } else { Err(CodecError::Stored { id: header.id }) }
+}
+
+const fn undecodable(header: &FrameHeader) -> CodecError {
+    CodecError::Decode { id: header.id, plain_len: header.plain_len }
+}
+
+fn missing_base(header: &FrameHeader) -> CodecError {
+    CodecError::Base { id: header.id, base: header.base.unwrap_or(header.id) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,7 +430,7 @@ mod tests {
         let (header, payload) = encode(&text);
         assert_eq!(header.codec, Codec::Zstd);
         assert!(payload.len() < text.len() / 10);
-        assert_eq!(Decoder::new().decode(&header, &payload, &mut Vec::new()).unwrap(), text);
+        assert_eq!(Decoder::new().decode(&header, &payload, None, &mut Vec::new()).unwrap(), text);
         assert_eq!(encode(&noise(100_000)).0.codec, Codec::Raw);
         assert_eq!(encode(&noise(1)).0.codec, Codec::Raw);
     }
@@ -280,7 +442,7 @@ mod tests {
             for bit in 0..payload.len() * 8 {
                 let mut bad = payload.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
-                assert!(Decoder::new().decode(&header, &bad, &mut Vec::new()).is_err(), "bit {bit}");
+                assert!(Decoder::new().decode(&header, &bad, None, &mut Vec::new()).is_err(), "bit {bit}");
             }
         }
     }
@@ -299,8 +461,69 @@ mod tests {
             stored_len: u32::try_from(bomb.len()).unwrap(),
         };
         let mut plain = Vec::new();
-        assert!(matches!(Decoder::new().decode(&header, &bomb, &mut plain), Err(CodecError::Decode { .. })));
+        assert!(matches!(Decoder::new().decode(&header, &bomb, None, &mut plain), Err(CodecError::Decode { .. })));
         assert_eq!(plain.capacity(), 0);
+    }
+
+    /// A base and a chunk that differs from it in the middle, with the frame of the patch.
+    fn patched(inserted: &[u8]) -> (Vec<u8>, Vec<u8>, FrameHeader, Vec<u8>) {
+        let base = noise(100_000);
+        let plain = [&base[..60_000], inserted, &base[60_010..]].concat();
+        let mut encoder = Encoder::new();
+        let from = Base { id: ChunkId::of(&base), depth: 3, plain: &base };
+        let (header, payload) = encoder.encode_against(ChunkId::of(&plain), &plain, &from).unwrap();
+        let payload = payload.to_vec();
+        (base, plain, header, payload)
+    }
+
+    #[test]
+    fn a_changed_chunk_is_a_patch_of_its_base() {
+        let text = "where the water waits\n".repeat(40);
+        for (inserted, len_max) in [(&b"twelve bytes"[..], 60), (text.as_bytes(), 120), (&[], 40)] {
+            let (base, plain, header, payload) = patched(inserted);
+            assert_eq!((header.codec, header.depth, header.base), (Codec::Patch, 4, Some(ChunkId::of(&base))));
+            assert!(payload.len() <= len_max, "{} bytes", payload.len());
+            let mut buffer = Vec::new();
+            let mut decoder = Decoder::new();
+            assert_eq!(decoder.decode(&header, &payload, Some(&base), &mut buffer).unwrap(), plain);
+            decoder.check(&header, &payload, &mut buffer).unwrap();
+            let without = decoder.decode(&header, &payload, None, &mut buffer);
+            assert!(matches!(without, Err(CodecError::Base { .. })));
+            let other = decoder.decode(&header, &payload, Some(&base[1..]), &mut buffer);
+            assert!(matches!(other, Err(CodecError::Id { .. } | CodecError::Decode { .. })));
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_has_little_of_its_base_stands_alone() {
+        let (base, mut encoder) = (noise(100_000), Encoder::new());
+        let from = Base { id: ChunkId::of(&base), depth: 0, plain: &base };
+        let other = [&noise(9)[..], &base[..40_000], &noise(150_000)[100_000..]].concat();
+        let text = "where the water waits\n".repeat(4000).into_bytes();
+        for (plain, codec) in [(other, Codec::Raw), (text, Codec::Zstd), (vec![], Codec::Raw), (vec![1], Codec::Raw)] {
+            let (header, payload) = encoder.encode_against(ChunkId::of(&plain), &plain, &from).unwrap();
+            assert_eq!((header.codec, header.depth, header.base), (codec, 0, None));
+            assert_eq!(Decoder::new().decode(&header, payload, None, &mut Vec::new()).unwrap(), plain);
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_patch_is_found() {
+        for inserted in [&b"ten bytes."[..], &[b'x'; 200]] {
+            let (base, plain, header, payload) = patched(inserted);
+            for bit in 0..payload.len() * 8 {
+                let mut bad = payload.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                let (mut decoder, mut buffer) = (Decoder::new(), Vec::new());
+                assert!(decoder.decode(&header, &bad, Some(&base), &mut buffer).is_err(), "bit {bit}");
+                assert!(decoder.check(&header, &bad, &mut buffer).is_err(), "bit {bit}");
+                // Forged, with the bits that zstd does not care about: never other bytes.
+                let forged = FrameHeader { stored_id: StoredId::of(&bad), ..header };
+                if let Ok(decoded) = decoder.decode(&forged, &bad, Some(&base), &mut buffer) {
+                    assert_eq!(decoded, plain, "bit {bit}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -317,6 +540,6 @@ mod tests {
             plain_len: 1000,
             stored_len: u32::try_from(double.len()).unwrap(),
         };
-        assert!(Decoder::new().decode(&header, &double, &mut Vec::new()).is_err());
+        assert!(Decoder::new().decode(&header, &double, None, &mut Vec::new()).is_err());
     }
 }

@@ -202,7 +202,7 @@ impl LocalIndex {
         self.wiped.as_deref()
     }
 
-    /// All places of a chunk that are known; empty if there is none.
+    /// All places of a chunk that are known, those with the shortest chain of bases first; empty if there is none.
     ///
     /// # Errors
     /// [`IndexError::Damaged`] if RocksDB or a value is damaged.
@@ -216,6 +216,7 @@ impl LocalIndex {
         {
             places.extend_from_slice(more);
         }
+        places.sort_by_key(|place| place.row.header.depth);
         Ok(places)
     }
 

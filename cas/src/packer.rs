@@ -156,17 +156,25 @@ impl<'p> Packer<'p> {
         }
     }
 
-    /// Takes over the packs that an interrupted push left behind, as far as they are still there with their length:
-    /// they will be listed by this push's segments. Returns how many.
+    /// Takes over the packs that an interrupted push left behind, as far as they are still there with their length and
+    /// the bases of their patches are too: they will be listed by this push's segments. Returns how many.
     ///
     /// # Errors
     /// [`PackError`] if index or origin fail.
     pub fn adopt(&mut self) -> Result<usize, PackError> {
-        let mut adopted = 0;
+        let mut there = Vec::new();
         for id in self.index.pending_ids()? {
             let Some(pack) = self.index.pending(id)? else { continue };
-            let there = self.runtime.block_on(self.origin.len(&pack_path(id)))?;
-            if there == Some(pack.len) {
+            if self.runtime.block_on(self.origin.len(&pack_path(id)))? == Some(pack.len) {
+                there.push(id);
+            } else {
+                self.index.forget_pending(&pack)?;
+            }
+        }
+        let mut adopted = 0;
+        for id in there {
+            let Some(pack) = self.index.pending(id)? else { continue };
+            if self.has_bases(&pack)? {
                 adopted += 1;
                 self.list(pack)?;
             } else {
@@ -174,6 +182,17 @@ impl<'p> Packer<'p> {
             }
         }
         Ok(adopted)
+    }
+
+    /// Whether every patch in a pack has its base in a shorter chain.
+    fn has_bases(&self, pack: &PendingPack) -> Result<bool, PackError> {
+        for header in pack.rows.iter().map(|row| &row.header) {
+            let Some(base) = header.base else { continue };
+            if !self.index.locate(base)?.iter().any(|place| place.row.header.depth < header.depth) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Adds a run to the pack of its kind; waits while too many packs are on their way.

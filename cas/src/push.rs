@@ -1,5 +1,6 @@
 //! Storing a folder as a new version of a ref, which may be the checkpoint of a training step.
 
+mod bases;
 mod commit;
 mod content;
 mod equal;
@@ -15,6 +16,7 @@ use forebay_format::{
     ChunkId, Directory, Entry, EntryKind, FileEntry, FrameKind, LogState, RefName, RefVersion, Snapshot, SnapshotId,
 };
 
+use self::bases::Parent;
 use self::content::{FileOutcome, Worker};
 pub use self::sign::{Signer, Unsigned};
 use self::store::{Store, Storing};
@@ -43,6 +45,18 @@ pub enum Expect {
     Prefix(String),
 }
 
+/// Whether new chunks are stored as patches of what lies in their place in the parent version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Patching {
+    /// If the repository is a folder: reading what lies there costs nothing.
+    #[default]
+    Local,
+    /// Also where the old chunks have to be read from a remote store, and paid for.
+    Always,
+    /// No.
+    Never,
+}
+
 /// What to push and how.
 #[derive(Debug, Clone)]
 pub struct PushOptions {
@@ -67,6 +81,8 @@ pub struct PushOptions {
     pub allow_changed: bool,
     /// Find out what would be stored, and store nothing.
     pub dry_run: bool,
+    /// Whether to look for bases of new chunks.
+    pub patching: Patching,
     /// Threads that read, cut, hash and encode.
     pub threads: usize,
 }
@@ -231,7 +247,8 @@ pub fn push(
     let index = repository.index()?;
     let generation = repository.state().index_generation;
     let ids = repository.around.seed.stream("packs");
-    let store = Store::new(repository, &index, &ids, storing);
+    let parent = if existing.is_some() { None } else { parent(repository, options) };
+    let store = Store::new(repository, &index, &ids, storing).with_parent(parent);
     let (made, stored) = store.run(|store| {
         let outcomes = store_files(repository, &index, store, &scan, options, progress, cancel)?;
         let (changed, vanished) = lost(&scan, &outcomes);
@@ -272,6 +289,25 @@ struct Made {
 /// The version that has the step already.
 fn existing_step(state: &LogState, options: &PushOptions) -> Option<RefVersion> {
     state.find_step(&options.name, options.step?).cloned()
+}
+
+/// The version that new chunks are compared with. One that cannot be read is none: every chunk can be stored whole.
+fn parent(repository: &mut Repository, options: &PushOptions) -> Option<Parent> {
+    let wanted = match options.patching {
+        Patching::Local => repository.origin().folder().is_some(),
+        Patching::Always => true,
+        Patching::Never => false,
+    };
+    let newest = repository.state().newest(&options.name).map(|version| version.snapshot);
+    let snapshot = options.parent.or(newest).filter(|_| wanted)?;
+    let read = repository.reader().and_then(|reader| Ok((reader.snapshot(snapshot)?.root, reader)));
+    match read {
+        Ok((root, reader)) => Some(Parent { reader, root }),
+        Err(error) => {
+            tracing::debug!(%error, %snapshot, "new chunks are not compared with the parent version");
+            None
+        }
+    }
 }
 
 /// Lists what is to be stored.

@@ -61,7 +61,8 @@ impl Traffic {
 /// A source of chunks. Its calls block; they are shared by threads.
 pub trait ChunkSource: Debug + Send + Sync {
     /// Hands the frames of wanted chunks to `take`, in whatever order is cheapest, until it breaks off. A frame can be
-    /// damaged, and one can be left out: the caller then asks for that chunk by [`Self::chunk`].
+    /// damaged, and one can be left out: the caller then asks for that chunk by [`Self::chunk`]. One can be a patch: the
+    /// caller has its base, or asks for it in the same way.
     ///
     /// # Errors
     /// [`ReadError`] if nothing more is to be had; what was taken before stays good.
@@ -77,6 +78,12 @@ pub trait ChunkSource: Debug + Send + Sync {
     /// # Errors
     /// [`ReadError`] of the first place, if none has it.
     fn chunk(&self, id: ChunkId, kind: FrameKind) -> Result<Vec<u8>, ReadError>;
+
+    /// A data chunk as [`Self::chunk`] reads it, by way of frames that lie less than `depth` bases deep only.
+    ///
+    /// # Errors
+    /// As for [`Self::chunk`].
+    fn base(&self, id: ChunkId, depth: u8) -> Result<Vec<u8>, ReadError>;
 
     /// Whether a chunk is there, without reading it where that can be told.
     ///

@@ -142,7 +142,13 @@ pub fn verify(
             // The log as it is in the origin, not as this machine remembers it.
             let mut log = Log::cold(std::sync::Arc::clone(&repository.origin), repository.config.id);
             repository.around.runtime.block_on(log.refresh())?;
-            packs::verify(repository, log.state(), options, progress, cancel, &findings)?;
+            let reader = match repository.reader() {
+                Ok(reader) => Some(reader),
+                // Segments that are damaged are counted when they are read.
+                Err(ReadError::Segment { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+            packs::verify(repository, log.state(), options, progress, cancel, &findings, reader.as_ref())?;
             version::verify_manifests(repository, log.state(), cancel, &findings)?;
         }
     }

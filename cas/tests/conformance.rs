@@ -13,7 +13,7 @@ use forebay_cas::clock::SystemClock;
 use forebay_cas::fetch::{FetchOptions, fetch};
 use forebay_cas::log::{Log, LogError};
 use forebay_cas::origin::{Created, Origin, OriginError, ProbeError, probe};
-use forebay_cas::push::{Expect, PushError, PushOptions, push};
+use forebay_cas::push::{Expect, Patching, PushError, PushOptions, push};
 use forebay_cas::rng::Seed;
 use forebay_cas::verify::{VerifyOptions, verify};
 use forebay_cas::{Cancel, Classify, Collected, ErrorClass, OpenError, Progress, Repository, Surroundings};
@@ -272,6 +272,7 @@ fn push_options(path: &Path, name: &str) -> PushOptions {
         exclude: Vec::new(),
         allow_changed: false,
         dry_run: false,
+        patching: Patching::Always,
         threads: 2,
     }
 }

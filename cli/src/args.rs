@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use forebay_cas::push::Patching;
 
 pub(crate) use self::mount::{MountArgs, UmountArgs};
 use crate::failure::{Failure, USAGE_EXIT};
@@ -224,9 +225,32 @@ pub(crate) struct PushArgs {
     /// Store the version although files changed while they were read
     #[arg(long)]
     pub(crate) allow_changed: bool,
+    /// Store changed chunks as patches of the old ones: `auto` if the repository is a folder, `always` also where old chunks
+    /// have to be read from a remote store
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub(crate) patch: Patch,
     /// Only find out what would be stored
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
+}
+
+/// When `push` looks for old chunks to patch.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub(crate) enum Patch {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<Patch> for Patching {
+    fn from(patch: Patch) -> Self {
+        match patch {
+            Patch::Auto => Self::Local,
+            Patch::Always => Self::Always,
+            Patch::Never => Self::Never,
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]

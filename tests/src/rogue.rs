@@ -44,6 +44,8 @@ pub enum Evil {
     Flipped,
     /// Other bytes under the right names, their own checksum right; a statement under another key.
     Exchanged,
+    /// Patches of chunks that are not there, or that make other bytes.
+    Patched,
     /// The stream is reset.
     Reset,
     /// The end at once.
@@ -148,7 +150,7 @@ impl Spoiler {
                 connection.close(VarInt::from_u32(9), b"gone");
                 None
             }
-            Evil::Flipped | Evil::Exchanged => self.change(answer, send).await,
+            Evil::Flipped | Evil::Exchanged | Evil::Patched => self.change(answer, send).await,
             Evil::UnaskedForEver | Evil::MissingForEver | Evil::Drips => self.for_ever(send).await,
             Evil::HalfAndSilence => {
                 send.write_all(&self.one()).await.ok()?;
@@ -205,8 +207,14 @@ impl Spoiler {
 
     /// What the gateway answers, with other bytes in the frames.
     async fn change(&self, answer: RecvStream, mut send: SendStream) -> Option<()> {
+        let mut base = ChunkId::of(b"no such chunk");
         for item in items(answer).await.ok()? {
             let item = match item {
+                Item::Frame { from, header, payload } if self.evil == Evil::Patched => {
+                    let (header, payload) = patch(&header, base).unwrap_or((header, payload));
+                    base = header.id;
+                    Item::Frame { from, header, payload }
+                }
                 Item::Frame { from, header, payload } if self.evil == Evil::Flipped => {
                     let mut bytes = payload.to_vec();
                     let middle = bytes.len() / 2;
@@ -236,6 +244,15 @@ impl Spoiler {
         }
         send.finish().ok()
     }
+}
+
+/// A patch that claims to make the chunk out of the first bytes of another; `None` if that would be no patch.
+fn patch(header: &FrameHeader, base: ChunkId) -> Option<(FrameHeader, Bytes)> {
+    let words = [1, 0, 0, header.plain_len, 0];
+    let payload: Bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (stored_id, stored_len) = (StoredId::of(&payload), u32::try_from(payload.len()).expect("twenty bytes"));
+    let patch = FrameHeader { codec: Codec::Patch, depth: 1, base: Some(base), stored_id, stored_len, ..*header };
+    (header.kind == FrameKind::Data && base != header.id && stored_len < header.plain_len).then_some((patch, payload))
 }
 
 /// A header of a raw data frame, whether or not the bytes are those of the id.

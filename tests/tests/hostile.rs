@@ -437,6 +437,11 @@ liars! {
 }
 
 #[test]
+fn patches_that_make_nothing_are_asked_for_elsewhere() {
+    is_not_fooled(Evil::Patched, data, true);
+}
+
+#[test]
 fn spoilt_reservations_are_no_hang() {
     is_not_fooled(Evil::Garbage, reservations, false);
     is_not_fooled(Evil::Closes, reservations, false);

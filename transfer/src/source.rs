@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_cas::clock::{self, Clock};
 use forebay_cas::codec::Decoder;
 use forebay_cas::numbers::length;
 use forebay_cas::source::{ChunkSource, Frame, Traffic, Want};
 use forebay_cas::{Classify, ErrorClass, ReadError, chain};
-use forebay_format::{ChunkId, FrameKind};
+use forebay_format::{ChunkId, FrameKind, PATCH_DEPTH_MAX};
 use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{
     Action, From, Item, MonotonicUs, RUN_BYTES, Reply, Request, RunId, Scheduler, SchedulerConfig, Trouble,
@@ -57,12 +58,41 @@ pub struct Order {
     pub claim: forebay_transfer_proto::Signed,
     /// What was reserved.
     pub reservation: Option<Reservation>,
-    /// Decode every frame before it is handed on: for who keeps it, or tries other nodes.
-    pub verify: bool,
+    /// What a frame has to pass before it is handed on; one that does not is asked for elsewhere.
+    pub check: Check,
     /// The place they go to, for the bill.
     pub to: String,
     /// How many runs at a time, and how patiently.
     pub scheduling: SchedulerConfig,
+}
+
+/// What is looked at of a frame that came.
+#[derive(Debug, Clone, Default)]
+pub enum Check {
+    /// Its kind only: whoever gets it decodes it.
+    #[default]
+    Kind,
+    /// That it decodes; of a patch, that it is what its header says. For who keeps frames.
+    Stored,
+    /// That it decodes, also of a patch whose base is here. A base without bytes could not be had: its patches are of no
+    /// use.
+    Decoded(BTreeMap<ChunkId, Option<Bytes>>),
+}
+
+impl Check {
+    fn passes(&self, decoder: &mut Decoder, frame: &Frame, buffer: &mut Vec<u8>) -> bool {
+        let Frame { header, payload } = frame;
+        let base = match (self, header.base) {
+            (Self::Kind, _) => return true,
+            (Self::Decoded(bases), Some(base)) => bases.get(&base),
+            _ => None,
+        };
+        match base {
+            Some(Some(base)) => decoder.decode(header, payload, Some(base), buffer).is_ok(),
+            Some(None) => false,
+            None => decoder.check(header, payload, buffer).is_ok(),
+        }
+    }
 }
 
 /// Fetches chunks from a client's nodes and hands them on as they come, until all are there or lost.
@@ -200,8 +230,7 @@ impl Drive {
             Event::Item(Item::Frame { from, header, payload }) => {
                 let frame = Frame { header, payload };
                 let fits = frame.header.kind == self.order.kind
-                    && (!self.order.verify
-                        || self.decoder.decode(&frame.header, &frame.payload, &mut self.plain).is_ok());
+                    && self.order.check.passes(&mut self.decoder, &frame, &mut self.plain);
                 let len = frame.header.frame_len();
                 if !fits {
                     self.client.waste(len);
@@ -377,11 +406,52 @@ impl NodeSource {
         Ok(missing)
     }
 
+    /// One chunk, decoded. That a patch is wrong shows only when its base is here: then the chunk is asked for again, and who
+    /// sent the patch is not believed a second time.
+    fn whole(&self, id: ChunkId, kind: FrameKind, depth: u8) -> Result<Vec<u8>, ReadError> {
+        let mut bases: BTreeMap<ChunkId, Option<Bytes>> = BTreeMap::new();
+        let (mut decoder, mut patched) = (Decoder::new(), false);
+        // Each node can name a base of its own, and be wrong about it twice.
+        for _ in 0..=2 * self.client.nodes() {
+            let mut found = None;
+            self.deliver(kind, vec![Want { id, len: 0 }], Check::Decoded(bases.clone()), &mut |frame| {
+                found = Some(frame);
+                ControlFlow::Continue(())
+            })?;
+            let Some(Frame { header, payload }) = found else { break };
+            let mut base = None;
+            if let Some(below) = header.base {
+                let read = if header.depth < depth { self.base(below, header.depth).map(Bytes::from) } else { break };
+                base = match read {
+                    Ok(plain) => Some(plain),
+                    Err(error) if error.class() == ErrorClass::Corrupt => None,
+                    Err(error) => return Err(error),
+                };
+                bases.insert(below, base.clone());
+            }
+            if let Ok(plain) = decoder.decode(&header, &payload, base.as_deref(), &mut Vec::new()) {
+                return Ok(plain.to_vec());
+            }
+            patched = true;
+        }
+        if patched {
+            let detail =
+                format!("chunk {id} does not come whole from {}: its patch or the base of it is wrong", self.names());
+            return Err(ReadError::Peer { class: ErrorClass::Corrupt, detail });
+        }
+        Err(ReadError::Missing { id, kind })
+    }
+
+    /// All nodes that are asked.
+    fn names(&self) -> String {
+        (0..self.client.nodes()).map(|node| self.client.name(node)).collect::<Vec<_>>().join(", ")
+    }
+
     fn deliver(
         &self,
         kind: FrameKind,
         wants: Vec<Want>,
-        verify: bool,
+        check: Check,
         take: &mut dyn FnMut(Frame) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         let (out, mut frames) = mpsc::channel::<Delivered>(FRAMES_AHEAD);
@@ -390,7 +460,7 @@ impl NodeSource {
             wants,
             claim: self.claims.signed(),
             reservation: self.is_reserved.load(Ordering::Relaxed).then_some(self.reservation),
-            verify,
+            check,
             to: CLIENT.to_owned(),
             scheduling: self.scheduling,
         };
@@ -422,18 +492,15 @@ impl ChunkSource for NodeSource {
         wants: &[Want],
         take: &mut dyn FnMut(Frame) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        self.deliver(kind, wants.to_vec(), false, take)
+        self.deliver(kind, wants.to_vec(), Check::Kind, take)
     }
 
     fn chunk(&self, id: ChunkId, kind: FrameKind) -> Result<Vec<u8>, ReadError> {
-        let mut plain = None;
-        self.deliver(kind, vec![Want { id, len: 0 }], true, &mut |frame| {
-            if let Ok(bytes) = Decoder::new().decode(&frame.header, &frame.payload, &mut Vec::new()) {
-                plain = Some(bytes.to_vec());
-            }
-            ControlFlow::Continue(())
-        })?;
-        plain.ok_or(ReadError::Missing { id, kind })
+        self.whole(id, kind, PATCH_DEPTH_MAX + 1)
+    }
+
+    fn base(&self, id: ChunkId, depth: u8) -> Result<Vec<u8>, ReadError> {
+        self.whole(id, FrameKind::Data, depth)
     }
 
     fn is_distant(&self) -> bool {

@@ -16,8 +16,8 @@ pub const RAW_ALIGNMENT_FROM: u32 = 64 << 10;
 
 /// Format version in the header.
 const FORMAT: u8 = 0;
-/// Chains of bases are no longer than this.
-const DEPTH_MAX: u8 = 8;
+/// Chains of bases are no longer than this: a reader that has nothing reads at most so many frames besides the wanted one.
+pub const PATCH_DEPTH_MAX: u8 = 8;
 const WHAT: &str = "frame header";
 
 /// What the plain bytes of a frame are. A reader asks for a kind and refuses every other: data can never be read as a
@@ -72,6 +72,10 @@ pub enum Codec {
     Raw = 0,
     /// One zstd frame (RFC 8878) that declares its content size.
     Zstd = 1,
+    /// Pieces of the base chunk and bytes put between them; of data only. `[copies: 4][literal_len: 4]`, little-endian,
+    /// then for each copy `[offset in the base: 4][length: 4][literal bytes behind it: 4]`, then the literals: as they are
+    /// if exactly `literal_len` bytes are left, else as one zstd frame that declares them.
+    Patch = 2,
 }
 
 impl Codec {
@@ -81,6 +85,7 @@ impl Codec {
         Some(match value {
             0 => Self::Raw,
             1 => Self::Zstd,
+            2 => Self::Patch,
             _ => return None,
         })
     }
@@ -205,7 +210,7 @@ pub(crate) fn check_shape(what: &'static str, header: &FrameHeader) -> Result<()
     if header.stored_len > limit {
         return field("stored length", header.stored_len.into());
     }
-    if header.depth > DEPTH_MAX || (header.depth == 0) != header.base.is_none() {
+    if header.depth > PATCH_DEPTH_MAX || (header.depth == 0) != header.base.is_none() {
         return field("depth", header.depth.into());
     }
     if header.codec == Codec::Raw
@@ -213,9 +218,13 @@ pub(crate) fn check_shape(what: &'static str, header: &FrameHeader) -> Result<()
     {
         return field("raw length or id", header.stored_len.into());
     }
-    // A base needs a patch codec, and no codec of this version takes one.
-    if header.base.is_some() {
+    // A patch has a base, and nothing else has. One that saves nothing is never written, nor one of itself.
+    let is_patch = header.codec == Codec::Patch;
+    if header.base.is_some() != is_patch || header.base == Some(header.id) {
         return field("base", header.depth.into());
+    }
+    if is_patch && (header.kind != FrameKind::Data || header.stored_len >= header.plain_len) {
+        return field("patch", header.stored_len.into());
     }
     Ok(())
 }
@@ -244,6 +253,15 @@ mod tests {
         }
     }
 
+    fn patch() -> FrameHeader {
+        FrameHeader { codec: Codec::Patch, depth: 1, base: Some(ChunkId::of(b"b")), stored_len: 4, ..header() }
+    }
+
+    #[test]
+    fn a_patch_comes_back() {
+        assert_eq!(FrameHeader::decode(&patch().encode()).unwrap(), patch());
+    }
+
     #[test]
     fn every_flipped_bit_of_a_header_is_found() {
         let bytes = header().encode();
@@ -262,6 +280,11 @@ mod tests {
             FrameHeader { codec: Codec::Raw, ..header() },
             FrameHeader { depth: 9, base: Some(ChunkId::of(b"b")), ..header() },
             FrameHeader { depth: 1, ..header() },
+            FrameHeader { depth: 1, base: Some(ChunkId::of(b"b")), ..header() },
+            FrameHeader { codec: Codec::Patch, ..header() },
+            FrameHeader { base: Some(patch().id), ..patch() },
+            FrameHeader { kind: FrameKind::Tree, ..patch() },
+            FrameHeader { stored_len: 5, ..patch() },
             FrameHeader { plain_len: u32::MAX, ..header() },
             FrameHeader { stored_len: u32::MAX, ..header() },
         ] {

@@ -53,7 +53,7 @@ pub use crate::config::{ChunkerParams, Cipher, IdScheme, RepositoryConfig};
 pub use crate::dsse::{Envelope, EnvelopeSignature, pre_authentication_encoding};
 pub use crate::error::DecodeError;
 pub use crate::frame::{
-    Codec, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, FrameKind, RAW_ALIGNMENT, RAW_ALIGNMENT_FROM,
+    Codec, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, FrameKind, PATCH_DEPTH_MAX, RAW_ALIGNMENT, RAW_ALIGNMENT_FROM,
 };
 pub use crate::id::{
     BookingId, ChunkId, Digest, FileDigest, NodeKey, Nonce, PackId, RepositoryId, SegmentId, SnapshotId, StoredId,

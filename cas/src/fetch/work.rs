@@ -11,7 +11,7 @@ use forebay_format::{ChunkId, Content, FileDigest};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use self::local::Local;
+use self::local::{Local, OldFiles};
 use super::place::{LastFolder, Place, partial_path, set_metadata, split};
 use super::plan::{Plan, PlanFile};
 use super::{Counts, FetchError, FetchOptions};
@@ -116,7 +116,7 @@ impl Worker<'_> {
 
     /// Reads and hashes an existing file; one that cannot be read is as good as none.
     fn has_digest(&mut self, file: &PlanFile, last: &mut LastFolder) -> Result<bool, FetchError> {
-        let Some(mut source) = self.open_existing(file, last)? else { return Ok(false) };
+        let Some(mut source) = open_existing(self.place, file, last) else { return Ok(false) };
         let block = &mut self.buffers.block;
         block.resize(READ_BYTES, 0);
         let mut hasher = blake3::Hasher::new();
@@ -129,17 +129,6 @@ impl Worker<'_> {
             };
         }
         Ok(FileDigest::from(hasher.finalize()) == file.entry.digest)
-    }
-
-    /// Opens what is under the final name, if it is a regular file that can be read.
-    fn open_existing(&self, file: &PlanFile, last: &mut LastFolder) -> Result<Option<File>, FetchError> {
-        let (above, name) = split(&file.path);
-        let folder = last.get(self.place, above)?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let Ok(descriptor) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { return Ok(None) };
-        let is_file = rustix::fs::fstat(&descriptor)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-        Ok(is_file.then(|| File::from(descriptor)))
     }
 
     /// Files of up to a few MiB: all their chunks are asked for together, then each file is written whole.
@@ -159,7 +148,13 @@ impl Worker<'_> {
             })?;
             contents.push(content);
         }
-        self.pieces.read::<FetchError>(pieces, |piece, plain| {
+        let (place, plan) = (self.place, self.plan);
+        let old_paths = numbers.iter().map(|number| &plan.files[*number]).collect::<Vec<_>>();
+        let mut olds = OldFiles::of(self.chunker);
+        let mut near = |base: ChunkId, plain: &mut Vec<u8>| {
+            olds.read(base, plain, old_paths.len(), &mut |slot| open_existing(place, old_paths[slot], last))
+        };
+        self.pieces.read_near::<FetchError>(pieces, &mut near, |piece, plain| {
             let start = index(piece.offset);
             contents[piece.slot][start..start + plain.len()].copy_from_slice(plain);
             Ok(())
@@ -181,7 +176,7 @@ impl Worker<'_> {
     fn large(&mut self, number: usize, last: &mut LastFolder) -> Result<(), FetchError> {
         let file = &self.plan.files[number];
         let growing = self.create(number, last)?;
-        let old = self.open_existing(file, last)?;
+        let old = open_existing(self.place, file, last);
         let mut local = Local::of(old, self.chunker);
         let mut batch: Vec<Piece> = Vec::new();
         let mut batch_bytes = 0;
@@ -195,7 +190,7 @@ impl Worker<'_> {
                 return Ok(());
             }
             written += u64::from(piece.len);
-            if local.read(piece.id, piece.len, &mut self.buffers.plain) {
+            if local.read(piece.id, &mut self.buffers.plain) && self.buffers.plain.len() == index(piece.len.into()) {
                 Progress::add(&self.counts.local_bytes, piece.len.into());
                 Progress::add(&self.progress.bytes, piece.len.into());
                 return write_at(self.place, file, &growing.file, &self.buffers.plain, piece.offset);
@@ -204,18 +199,24 @@ impl Worker<'_> {
             batch.push(piece);
             if batch_bytes >= LARGE_BATCH_BYTES {
                 batch_bytes = 0;
-                self.write_batch(file, &growing.file, std::mem::take(&mut batch))?;
+                self.write_batch(file, &growing.file, std::mem::take(&mut batch), &mut local)?;
             }
             Ok(())
         })?;
-        self.write_batch(file, &growing.file, batch)?;
+        self.write_batch(file, &growing.file, batch, &mut local)?;
         Progress::add(&self.progress.bytes, file.entry.holes().iter().map(|hole| hole.len).sum());
         self.complete(growing, written, last)
     }
 
-    fn write_batch(&mut self, file: &PlanFile, into: &File, batch: Vec<Piece>) -> Result<(), FetchError> {
+    fn write_batch(
+        &mut self,
+        file: &PlanFile,
+        into: &File,
+        batch: Vec<Piece>,
+        local: &mut Local,
+    ) -> Result<(), FetchError> {
         let (place, progress) = (self.place, self.progress);
-        self.pieces.read(batch, |piece, plain| {
+        self.pieces.read_near(batch, &mut |base, plain| local.read(base, plain), |piece, plain| {
             write_at(place, file, into, plain, piece.offset)?;
             Progress::add(&progress.bytes, piece.len.into());
             Ok(())
@@ -280,6 +281,16 @@ impl Worker<'_> {
         self.done();
         Ok(())
     }
+}
+
+/// Opens what is under the final name, if it is a regular file that can be read.
+fn open_existing(place: &Place, file: &PlanFile, last: &mut LastFolder) -> Option<File> {
+    let (above, name) = split(&file.path);
+    let folder = last.get(place, above).ok()?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let descriptor = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&descriptor).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| File::from(descriptor))
 }
 
 fn write_at(place: &Place, file: &PlanFile, into: &File, bytes: &[u8], offset: u64) -> Result<(), FetchError> {

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_format::{ChunkId, ChunkRef, Content, FileDigest, FrameKind, HOLE_BLOCK, Hole, INLINE_MAX, Timestamp};
+use forebay_format::{ChunkId, ChunkRef, Content, FileDigest, HOLE_BLOCK, Hole, INLINE_MAX, Timestamp};
 use rustix::fs::{FileType, Mode, OFlags};
 
+use super::bases::Bases;
 use super::store::{Sink, Store};
 use super::{PushError, file_warning};
 use crate::chunker::{Chunker, FastCdc};
@@ -85,6 +86,7 @@ pub(super) struct Worker<'w, 's> {
     progress: &'w Progress,
     chunker: FastCdc,
     sink: Sink<'w, 's>,
+    bases: Bases<'w>,
     block: Vec<u8>,
     data: Vec<u8>,
 }
@@ -105,6 +107,7 @@ impl<'w, 's> Worker<'w, 's> {
             progress,
             chunker: FastCdc::new(&repository.config.chunker),
             sink: store.data_sink(),
+            bases: Bases::new(store.parent.as_ref()),
             block: vec![0; READ_BYTES],
             data: Vec::new(),
         }
@@ -176,6 +179,7 @@ impl<'w, 's> Worker<'w, 's> {
         let before = stamp(&before);
         let read_at = self.repository.around.clock.now();
         let mut reading = Reading::default();
+        self.bases.begin(file.path.as_os_str().as_encoded_bytes());
         loop {
             let len = fill(&mut source, &mut self.block).map_err(failed)?;
             let at_end = len < self.block.len();
@@ -229,7 +233,9 @@ impl<'w, 's> Worker<'w, 's> {
             }
             let len = u32::try_from(chunk.len()).expect("chunks are cut to a maximum far below 4 GiB");
             reading.chunks.push(ChunkRef { id, len });
-            if self.sink.put(FrameKind::Data, id, chunk)? {
+            let offset = reading.content_len;
+            reading.content_len += u64::from(len);
+            if self.sink.put_near(id, chunk, offset, &mut self.bases)? {
                 Progress::add(&self.store.counts.new_chunks, 1);
                 Progress::add(&self.store.counts.new_bytes, len.into());
             }
@@ -269,6 +275,8 @@ struct Reading {
     size: u64,
     inline: Option<Vec<u8>>,
     chunks: Vec<ChunkRef>,
+    /// Bytes of those chunks.
+    content_len: u64,
     holes: Vec<Hole>,
     hasher: blake3::Hasher,
     /// Known without hashing twice if the file is one chunk.

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use forebay_format::{ChunkId, FrameKind};
+use forebay_format::{ChunkId, FrameHeader, FrameKind};
 
 use super::PushError;
+use super::bases::{Bases, Parent};
 use crate::codec::Encoder;
 use crate::index::{LocalIndex, PendingPack};
-use crate::numbers::length;
+use crate::numbers::{index, length};
 use crate::packer::{PackError, PackKind, Packer, Stored};
 use crate::repository::Repository;
 use crate::rng::Random;
@@ -21,6 +22,8 @@ use crate::tree::NodeSink;
 const RUN_BYTES: usize = 4 << 20;
 /// Runs waiting for the packer.
 const RUNS_WAITING: usize = 4;
+/// A patch smaller than the plain bytes by this factor is taken without a try of the next base.
+const GOOD_PATCH: usize = 8;
 /// Shards of the set of chunks on their way, so that threads rarely wait for each other.
 const SHARDS: usize = 16;
 
@@ -63,6 +66,8 @@ pub(super) struct Store<'s> {
     claimed: [Mutex<BTreeSet<(FrameKind, ChunkId)>>; SHARDS],
     failed: AtomicBool,
     storing: Storing,
+    /// The version whose chunks new ones may be patches of.
+    pub(super) parent: Option<Parent>,
     pub(super) counts: Counts,
 }
 
@@ -78,8 +83,14 @@ impl<'s> Store<'s> {
             claimed: std::array::from_fn(|_| Mutex::default()),
             failed: AtomicBool::new(false),
             storing,
+            parent: None,
             counts: Counts::default(),
         }
+    }
+
+    /// As it is, with a version to compare new chunks with.
+    pub(super) fn with_parent(self, parent: Option<Parent>) -> Self {
+        Self { parent, ..self }
     }
 
     /// Runs `work` beside the packer. When it succeeds, all its chunks are durable and listed in segments; when it fails,
@@ -195,13 +206,47 @@ impl<'k, 's> Sink<'k, 's> {
             return Ok(false);
         }
         let (header, payload) = self.encoder.encode(kind, id, plain)?;
-        if self.run.bytes.capacity() == 0 {
-            self.run = FrameRun::with_capacity(RUN_BYTES + (RUN_BYTES >> 2));
+        push(&mut self.run, &header, payload);
+        self.send_full()?;
+        Ok(true)
+    }
+
+    /// Stores a chunk of a file unless it is there, as a patch of an old one that lies where it does if that is clearly
+    /// smaller; says whether it is new. `offset` counts content without holes.
+    pub(super) fn put_near(
+        &mut self,
+        id: ChunkId,
+        plain: &[u8],
+        offset: u64,
+        bases: &mut Bases<'_>,
+    ) -> Result<bool, PushError> {
+        if !self.store.claim(FrameKind::Data, id)? {
+            bases.known(offset, id);
+            return Ok(false);
         }
-        self.run.push(&header, payload);
-        if self.run.bytes.len() >= RUN_BYTES {
-            self.send()?;
+        let candidates = bases.candidates(offset, plain.len());
+        let mut best: Option<(FrameHeader, Vec<u8>)> = None;
+        for candidate in &candidates {
+            let Some(base) = bases.read(self.store.index, *candidate).filter(|base| base.id != id) else { continue };
+            let (header, payload) = self.encoder.encode_against(id, plain, &base)?;
+            if best.as_ref().is_none_or(|(best, _)| header.stored_len < best.stored_len) {
+                best = Some((header, payload.to_vec()));
+            }
+            if best.as_ref().is_some_and(|(best, _)| index(best.stored_len.into()) * GOOD_PATCH <= plain.len()) {
+                break;
+            }
         }
+        if !candidates.is_empty() {
+            bases.tell(best.as_ref().is_some_and(|(best, _)| best.base.is_some()));
+        }
+        match best {
+            Some((header, payload)) => push(&mut self.run, &header, &payload),
+            None => {
+                let (header, payload) = self.encoder.encode(FrameKind::Data, id, plain)?;
+                push(&mut self.run, &header, payload);
+            }
+        }
+        self.send_full()?;
         Ok(true)
     }
 
@@ -210,10 +255,21 @@ impl<'k, 's> Sink<'k, 's> {
         if self.run.is_empty() { Ok(()) } else { self.send() }
     }
 
+    fn send_full(&mut self) -> Result<(), PushError> {
+        if self.run.bytes.len() >= RUN_BYTES { self.send() } else { Ok(()) }
+    }
+
     fn send(&mut self) -> Result<(), PushError> {
         let run = std::mem::take(&mut self.run);
         self.store.sender.send(Message::Run(self.kind, run)).map_err(|_packer_failed| PushError::Interrupted)
     }
+}
+
+fn push(run: &mut FrameRun, header: &FrameHeader, payload: &[u8]) {
+    if run.bytes.capacity() == 0 {
+        *run = FrameRun::with_capacity(RUN_BYTES + (RUN_BYTES >> 2));
+    }
+    run.push(header, payload);
 }
 
 impl NodeSink for Sink<'_, '_> {

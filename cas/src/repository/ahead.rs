@@ -54,7 +54,7 @@ impl Ahead {
         let (mut decoder, mut buffer) = (Decoder::new(), Vec::new());
         let read = source.frames(kind, &wants, &mut |frame| {
             let id = frame.header.id;
-            let whole = decoder.decode(&frame.header, &frame.payload, &mut buffer);
+            let whole = decoder.decode(&frame.header, &frame.payload, None, &mut buffer);
             let Some(plain) = whole.ok().filter(|_| frame.header.kind == kind) else {
                 return ControlFlow::Continue(());
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use forebay_format::{ChunkId, FRAME_HEADER_LEN, FrameHeader, FrameKind, PackId};
+use forebay_format::{ChunkId, FRAME_HEADER_LEN, FrameHeader, FrameKind, PATCH_DEPTH_MAX, PackId};
 use tokio::runtime::Handle;
 
 use super::{ReadError, decode_frame};
@@ -74,8 +74,24 @@ impl OriginSource {
             FrameKind::Tree | FrameKind::List => self.block_range(id, place.pack, range)?,
             _ => self.pack_range(id, place.pack, range)?,
         };
+        let header = &place.row.header;
+        let base = header.base.map(|base| self.base(base, header.depth)).transpose()?;
         let mut buffer = Vec::new();
-        Ok(decode_frame(place.pack, &place.row, &frame, &mut Decoder::new(), &mut buffer)?.to_vec())
+        Ok(decode_frame(place.pack, &place.row, &frame, base.as_deref(), &mut Decoder::new(), &mut buffer)?.to_vec())
+    }
+
+    /// One chunk from any place that has it whole, by a chain of bases shorter than `depth`.
+    fn read_chunk(&self, id: ChunkId, kind: FrameKind, depth: u8) -> Result<Vec<u8>, ReadError> {
+        locate(&self.index, id, kind)?;
+        let mut first_error = None;
+        let fits = |place: &&Location| place.row.header.kind == kind && place.row.header.depth < depth;
+        for place in self.index.locate(id)?.iter().filter(fits) {
+            match self.read_place(place) {
+                Ok(plain) => return Ok(plain),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.unwrap_or(ReadError::Missing { id, kind }))
     }
 
     /// Reads through the block cache; a frame longer than a block is read alone.
@@ -140,15 +156,11 @@ impl ChunkSource for OriginSource {
     }
 
     fn chunk(&self, id: ChunkId, kind: FrameKind) -> Result<Vec<u8>, ReadError> {
-        locate(&self.index, id, kind)?;
-        let mut first_error = None;
-        for place in self.index.locate(id)?.iter().filter(|place| place.row.header.kind == kind) {
-            match self.read_place(place) {
-                Ok(plain) => return Ok(plain),
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
-        }
-        Err(first_error.unwrap_or(ReadError::Missing { id, kind }))
+        self.read_chunk(id, kind, PATCH_DEPTH_MAX + 1)
+    }
+
+    fn base(&self, id: ChunkId, depth: u8) -> Result<Vec<u8>, ReadError> {
+        self.read_chunk(id, FrameKind::Data, depth)
     }
 
     fn has(&self, id: ChunkId, kind: FrameKind) -> Result<bool, ReadError> {
@@ -170,7 +182,7 @@ impl ChunkSource for OriginSource {
     }
 }
 
-/// A place of a chunk of this kind.
+/// A place of a chunk of this kind, one of those with the shortest chain of bases.
 pub(crate) fn locate(index: &LocalIndex, id: ChunkId, kind: FrameKind) -> Result<Location, ReadError> {
     let places = index.locate(id)?;
     let Some(first) = places.first() else { return Err(ReadError::Missing { id, kind }) };

@@ -51,6 +51,15 @@ impl ChunkReader {
         }
     }
 
+    /// Reads and verifies a chunk that another is a patch of, by a chain of bases shorter than `depth`: chains that fall
+    /// have an end.
+    ///
+    /// # Errors
+    /// As for [`Self::chunk`].
+    pub fn base(&self, id: ChunkId, depth: u8) -> Result<Vec<u8>, ReadError> {
+        self.source.base(id, depth)
+    }
+
     /// Manifest nodes that were read before somebody asked for them; only of a distant source.
     pub(crate) fn ahead(&self) -> Option<&Ahead> {
         self.source.is_distant().then_some(&*self.ahead)
@@ -100,12 +109,12 @@ pub fn decode_frame<'b>(
     pack: PackId,
     row: &Row,
     frame: &'b [u8],
+    base: Option<&[u8]>,
     decoder: &mut Decoder,
     buffer: &'b mut Vec<u8>,
 ) -> Result<&'b [u8], ReadError> {
-    let header = FrameHeader::decode(frame).ok().filter(|header| *header == row.header);
-    let Some(header) = header else {
+    if FrameHeader::decode(frame).ok().is_none_or(|header| header != row.header) {
         return Err(ReadError::Frame { id: row.id(), pack: pack_path(pack), offset: row.offset.into() });
-    };
-    Ok(decoder.decode(&header, &frame[FRAME_HEADER_LEN..], buffer)?)
+    }
+    Ok(decoder.decode(&row.header, &frame[FRAME_HEADER_LEN..], base, buffer)?)
 }

@@ -24,6 +24,7 @@ pub(crate) fn run(context: &Context<'_>, args: &PushArgs) -> Result<(), Failure>
         exclude: args.exclude.clone(),
         allow_changed: args.allow_changed,
         dry_run: args.dry_run,
+        patching: args.patch.into(),
         threads: context.settings.values.threads,
     };
     check_source(&args.path)?;

@@ -2,7 +2,7 @@
 
 use forebay_format::{
     BudgetAmount, BudgetChange, BudgetRecord, BudgetState, ChunkId, ChunkRef, ChunkerParams, Codec, Content,
-    DecodeError, Digest, Directory, Entry, EntryKind, Envelope, FrameHeader, HOLE_BLOCK, Hole, INLINE_MAX,
+    DecodeError, Digest, Directory, Entry, EntryKind, Envelope, FrameHeader, FrameKind, HOLE_BLOCK, Hole, INLINE_MAX,
     LedgerRecord, Limits, ListNode, ListRef, LogRecord, LogState, PackFooter, PackTrailer, RepositoryConfig,
     RepositoryId, Row, Segment, SegmentPack, Snapshot, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
 };
@@ -10,7 +10,7 @@ use forebay_format::{
 use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
 use crate::samples::{
     CHUNKER, FRAMES_LEN, budget, budget_settle, budget_state, config, decode_footer, file, footer, header, inner,
-    ledger, ledger_row, money, record, removal, rows, seal, segment, snapshot, state, tree,
+    ledger, ledger_row, money, patch, record, removal, rows, seal, segment, snapshot, state, tree,
 };
 
 const OTHER: RepositoryId = RepositoryId::from_bytes([2; 16]);
@@ -94,6 +94,12 @@ fn frames_that_contradict_themselves_are_refused() {
         FrameHeader { base, ..zstd },
         FrameHeader { depth: 1, base, ..zstd },
         FrameHeader { depth: 9, base, ..zstd },
+        FrameHeader { depth: 9, ..patch() },
+        FrameHeader { depth: 0, ..patch() },
+        FrameHeader { depth: 0, base: None, ..patch() },
+        FrameHeader { base: Some(patch().id), ..patch() },
+        FrameHeader { kind: FrameKind::List, ..patch() },
+        FrameHeader { stored_len: 60, ..patch() },
         FrameHeader { stored_len: 49, ..raw },
         FrameHeader { stored_id: StoredId::of(b"other"), ..raw },
     ] {

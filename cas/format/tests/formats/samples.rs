@@ -71,7 +71,10 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample("envelope", "envelope", envelope().encode(), |bytes| Envelope::decode(bytes).is_ok()),
         sample("footer", "footer", footer().encode(), |bytes| decode_footer(bytes).is_some()),
         sample("frame", "frame", header(b"one", Codec::Zstd, 50, 3).encode().to_vec(), |bytes| {
-            FrameHeader::decode(bytes).is_ok_and(|_| bytes.len() == FRAME_HEADER_LEN)
+            FrameHeader::decode(bytes).is_ok_and(|one| one.base.is_none() && bytes.len() == FRAME_HEADER_LEN)
+        }),
+        sample("frame-patch", "frame", patch().encode().to_vec(), |bytes| {
+            FrameHeader::decode(bytes).is_ok_and(|one| one == patch() && bytes.len() == FRAME_HEADER_LEN)
         }),
         sample("ledger", "ledger", ledger().encode(), |bytes| {
             LedgerRecord::decode(REPOSITORY, NODE, MONTH, 1, bytes).is_ok()
@@ -80,7 +83,12 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample("list-lists", "list", lists().encode(), |bytes| ListNode::decode(bytes, 1 << 34).is_ok()),
         sample("record", "record", record().encode(), |bytes| LogRecord::decode(REPOSITORY, 1, bytes).is_ok()),
         sample("record-removal", "record", removal().encode(), |bytes| LogRecord::decode(REPOSITORY, 2, bytes).is_ok()),
-        sample("segment", "segment", segment().encode(), |bytes| Segment::decode(bytes).is_ok()),
+        sample("segment-patch", "segment", patched_segment().encode(), |bytes| {
+            Segment::decode(bytes).is_ok_and(|segment| segment.rows.len() == 3)
+        }),
+        sample("segment", "segment", segment().encode(), |bytes| {
+            Segment::decode(bytes).is_ok_and(|segment| segment.rows.len() == 4)
+        }),
         sample("snapshot", "snapshot", snapshot().encode(), |bytes| Snapshot::decode(bytes).is_ok()),
         sample("state", "state", state(1).encode(), |bytes| LogState::decode(REPOSITORY, 1, bytes).is_ok()),
         sample("state-empty", "state", state(0).encode(), |bytes| LogState::decode(REPOSITORY, 0, bytes).is_ok()),
@@ -101,9 +109,15 @@ pub(crate) fn header(word: &[u8], codec: Codec, plain_len: u32, stored_len: u32)
     let id = ChunkId::of(word);
     let stored_id = match codec {
         Codec::Raw => StoredId::from_bytes(*id.as_bytes()),
-        Codec::Zstd => StoredId::of(word),
+        Codec::Zstd | Codec::Patch => StoredId::of(word),
     };
     FrameHeader { kind: FrameKind::Data, codec, depth: 0, id, base: None, stored_id, plain_len, stored_len }
+}
+
+/// A patch of the chunk `one`.
+pub(crate) fn patch() -> FrameHeader {
+    let base = Some(ChunkId::of(b"one"));
+    FrameHeader { depth: 1, base, ..header(b"three", Codec::Patch, 60, 30) }
 }
 
 pub(crate) fn rows() -> Vec<Row> {
@@ -128,6 +142,14 @@ pub(crate) fn decode_footer(bytes: &[u8]) -> Option<PackFooter> {
 pub(crate) fn segment() -> Segment {
     let packs = [PACK, PackId::from_bytes([8; 16])].map(|id| SegmentPack { id, len: 1_000 }).to_vec();
     let rows = rows().into_iter().flat_map(|row| [(row, 0), (row, 1)]).collect();
+    Segment { generation: 5, packs, rows }
+}
+
+/// A pack with two frames and a patch of the first.
+pub(crate) fn patched_segment() -> Segment {
+    let packs = vec![SegmentPack { id: PACK, len: 1_000 }];
+    let patch = Row { offset: u32::try_from(FRAMES_LEN).expect("a few bytes"), header: patch() };
+    let rows = rows().into_iter().chain([patch]).map(|row| (row, 0)).collect();
     Segment { generation: 5, packs, rows }
 }
 

@@ -6,9 +6,9 @@ use forebay_format::{
     BookingId, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth, BudgetOpen,
     BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams, Cipher,
     Codec, Content, Digest, Directory, Entry, EntryKind, FileDigest, FileEntry, FrameHeader, FrameKind, HOLE_BLOCK,
-    Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef, LogRecord, LogState, Nonce, PackId,
-    RefChange, RefName, RefState, RefVersion, RepositoryConfig, Row, SegmentId, SegmentRef, Snapshot, SnapshotId,
-    StoredId, SubtreeRef, Timestamp, Totals, TreeNode, check_entry_name,
+    Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef, LogRecord, LogState, Nonce,
+    PATCH_DEPTH_MAX, PackId, RefChange, RefName, RefState, RefVersion, RepositoryConfig, Row, SegmentId, SegmentRef,
+    Snapshot, SnapshotId, StoredId, SubtreeRef, Timestamp, Totals, TreeNode, check_entry_name,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -36,12 +36,25 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
 pub(crate) fn header() -> impl Strategy<Value = FrameHeader> {
     let kind =
         select(vec![FrameKind::Data, FrameKind::Tree, FrameKind::List, FrameKind::Snapshot, FrameKind::Envelope]);
-    (kind, chunk_id(), any::<[u8; 32]>(), 0..=16_u32 << 20, 0..100_000_u32, any::<bool>()).prop_map(
-        |(kind, id, stored, plain_len, stored_len, raw)| {
-            let (codec, stored_id, plain_len) =
-                if raw { (Codec::Raw, *id.as_bytes(), stored_len) } else { (Codec::Zstd, stored, plain_len) };
-            let stored_id = StoredId::from_bytes(stored_id);
-            FrameHeader { kind, codec, depth: 0, id, base: None, stored_id, plain_len, stored_len }
+    let codec = select(vec![Codec::Raw, Codec::Zstd, Codec::Patch]);
+    let lens = (0..=16_u32 << 20, 0..100_000_u32);
+    (kind, codec, chunk_id(), chunk_id(), any::<[u8; 32]>(), 1..=PATCH_DEPTH_MAX, lens).prop_map(
+        |(kind, codec, id, base, stored, depth, (plain_len, stored_len))| {
+            let stored_id = StoredId::from_bytes(stored);
+            let zstd = FrameHeader { kind, codec, depth: 0, id, base: None, stored_id, plain_len, stored_len };
+            match codec {
+                Codec::Zstd => zstd,
+                Codec::Raw => {
+                    FrameHeader { stored_id: StoredId::from_bytes(*id.as_bytes()), plain_len: stored_len, ..zstd }
+                }
+                Codec::Patch => FrameHeader {
+                    kind: FrameKind::Data,
+                    depth,
+                    base: Some(base),
+                    plain_len: plain_len.max(stored_len + 1),
+                    ..zstd
+                },
+            }
         },
     )
 }

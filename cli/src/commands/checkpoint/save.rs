@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_cas::push::{PushError, PushOptions, PushReport, Signer, push};
+use forebay_cas::push::{Patching, PushError, PushOptions, PushReport, Signer, push};
 use forebay_cas::{ErrorClass, Repository};
 use forebay_checkpoint::signature::{self, CheckpointSigner};
 use forebay_checkpoint::{Checkpoint, Keys, tensors};
@@ -43,6 +43,7 @@ pub(super) fn run(context: &Context<'_>, args: &SaveArgs) -> Result<(), Failure>
         exclude: Vec::new(),
         allow_changed: false,
         dry_run: false,
+        patching: Patching::Local,
         threads: context.settings.values.threads,
     };
     let meter = context.meter("save");
