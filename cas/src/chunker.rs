@@ -30,6 +30,34 @@ const fn profile(name: &'static str, min_kib: u32, avg_kib: u32, max_kib: u32) -
 pub const PROFILES: [ChunkProfile; 3] =
     [profile("256k", 64, 256, 1024), profile("64k", 16, 64, 256), profile("512k", 128, 512, 2048)];
 
+/// A text is no chunk profile.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no chunk profile: write {}, or MIN/AVG/MAX[/LEVEL] in KiB: the average a power of two up to 4096, MIN below and MAX above it \
+     and at most 16384, LEVEL of normalisation 0 to 3 (1 if left out)",
+    PROFILES.map(|profile| profile.name).join(", ")
+)]
+pub struct ProfileError;
+
+/// Reads the name of a profile, or sizes in KiB: `64/256/1024` or, with a level of normalisation, `64/256/1024/2`.
+///
+/// # Errors
+/// [`ProfileError`] if it is neither, or the chunker cannot have such sizes.
+pub fn parse_profile(text: &str) -> Result<ChunkerParams, ProfileError> {
+    if let Some(profile) = PROFILES.iter().find(|profile| profile.name == text) {
+        return Ok(profile.params);
+    }
+    let numbers = text.split('/').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
+    let (sizes, normalization) = match numbers.as_deref() {
+        Ok([min, avg, max]) => ([*min, *avg, *max], 1),
+        Ok([min, avg, max, level]) => ([*min, *avg, *max], u8::try_from(*level).unwrap_or(u8::MAX)),
+        _ => return Err(ProfileError),
+    };
+    let [min_bytes, avg_bytes, max_bytes] = sizes.map(|kib| kib.saturating_mul(1 << 10));
+    let params = ChunkerParams { min_bytes, avg_bytes, max_bytes, normalization };
+    if params.is_valid() { Ok(params) } else { Err(ProfileError) }
+}
+
 /// Finds cut points. The same bytes give the same cuts on every machine.
 pub trait Chunker: Send + Sync + Debug {
     /// Bytes that [`Self::cut`] wants to see unless the data ends before.
@@ -122,6 +150,28 @@ mod tests {
             rest = &rest[len..];
         }
         lens
+    }
+
+    #[test]
+    fn profiles_have_names_or_sizes() {
+        assert_eq!(parse_profile("512k"), Ok(PROFILES[2].params));
+        assert_eq!(parse_profile("64/256/1024"), Ok(PROFILES[0].params));
+        let level = ChunkerParams { normalization: 3, ..PROFILES[1].params };
+        assert_eq!(parse_profile("16/64/256/3"), Ok(level));
+        for wrong in [
+            "",
+            "1k",
+            "64/256",
+            "64/256/1024/4",
+            "64/200/1024",
+            "256/256/1024",
+            "64/256/128",
+            "64/256/1024/1/1",
+            "-64/256/1024",
+            "4294967295/4294967295/4294967295",
+        ] {
+            assert_eq!(parse_profile(wrong), Err(ProfileError), "{wrong}");
+        }
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Traffic {
     pub origin_bytes: u64,
     /// Bytes of frames that came and were of no use; `None` where they cannot be told.
     pub retried_bytes: Option<u64>,
+    /// Requests to the origin by this process, retries of the store's client not counted; `None` where nodes make them.
+    pub requests: Option<u64>,
 }
 
 impl Traffic {
@@ -54,6 +56,7 @@ impl Traffic {
             gateway_bytes: self.gateway_bytes - before.gateway_bytes,
             origin_bytes: self.origin_bytes - before.origin_bytes,
             retried_bytes: self.retried_bytes.zip(before.retried_bytes).map(|(now, then)| now - then),
+            requests: self.requests.zip(before.requests).map(|(now, then)| now - then),
         }
     }
 }

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use forebay_cas::chunker::PROFILES;
 use forebay_cas::push::Patching;
 
 pub(crate) use self::mount::{MountArgs, UmountArgs};
@@ -202,9 +203,9 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InitArgs {
-    /// Chunk sizes, by their average
-    #[arg(long, value_name = "P", value_parser = chunk_profiles())]
-    pub(crate) chunk_profile: Option<String>,
+    /// Chunk sizes: by their average 64k, 256k (default) or 512k, or MIN/AVG/MAX[/LEVEL] in KiB
+    #[arg(long, value_name = "P", default_value = PROFILES[0].name)]
+    pub(crate) chunk_profile: String,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -291,10 +292,6 @@ pub(crate) struct VerifyArgs {
     /// Read only part of the files (of a version) or packs (of everything)
     #[arg(long, value_name = "N%", value_parser = percentage)]
     pub(crate) sample: Option<f64>,
-}
-
-fn chunk_profiles() -> clap::builder::PossibleValuesParser {
-    forebay_cas::chunker::PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().into()
 }
 
 /// `64KiB`, `1GB`, plain bytes.

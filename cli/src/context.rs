@@ -10,7 +10,7 @@ use forebay_cas::origin::Origin;
 use forebay_cas::rng::Seed;
 use forebay_cas::task::RuntimeThread;
 use forebay_cas::{Cancel, ErrorClass, Notices, OpenError, Repository, Surroundings, Warning};
-use forebay_format::{RefName, RefVersion, Timestamp, VersionSpec};
+use forebay_format::{ChunkerParams, RefName, RefVersion, Timestamp, VersionSpec};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tracing_subscriber::EnvFilter;
 
@@ -116,7 +116,7 @@ impl<'o> Context<'o> {
             Err(OpenError::NotFound { .. }) => {}
             other => return Ok(other?),
         }
-        match self.init(PROFILES[0].name) {
+        match self.init(PROFILES[0].params) {
             Ok(repository) => {
                 let message = format!("made a new repository at {}", self.settings.values.repo);
                 self.output.warn(Warning { kind: "new-repository", message, path: None });
@@ -140,9 +140,8 @@ impl<'o> Context<'o> {
     }
 
     /// Makes a repository.
-    pub(crate) fn init(&self, profile: &str) -> Result<Repository, Failure> {
-        let profile = PROFILES.iter().find(|known| known.name == profile).unwrap_or(&PROFILES[0]);
-        Ok(Repository::init(self.origin()?, profile.params, self.surroundings())?)
+    pub(crate) fn init(&self, params: ChunkerParams) -> Result<Repository, Failure> {
+        Ok(Repository::init(self.origin()?, params, self.surroundings())?)
     }
 
     /// Deletes the index cache that a command found damaged.

@@ -552,6 +552,7 @@ impl ChunkSource for NodeSource {
             gateway_bytes: self.gateway_bytes.load(Ordering::Relaxed),
             origin_bytes: 0,
             retried_bytes: Some(self.client.wasted_bytes()),
+            requests: None,
         }
     }
 }

@@ -177,6 +177,7 @@ impl ChunkSource for OriginSource {
             origin_bytes: self.data_bytes.load(Ordering::Relaxed),
             // A store's client tries again by itself and does not say how much.
             retried_bytes: self.origin.folder().is_some().then_some(0),
+            requests: Some(self.origin.requests()),
             ..Traffic::default()
         }
     }

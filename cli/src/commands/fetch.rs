@@ -48,6 +48,7 @@ fn show(context: &Context<'_>, args: &FetchArgs, report: &FetchReport) -> Result
         "bytes_written": report.bytes_written,
         "payload_bytes": report.payload_bytes,
         "wire_bytes": traffic.wire_bytes,
+        "requests": traffic.requests,
         "from": {
             "local": report.local_bytes, "cache": traffic.cache_bytes, "site": traffic.site_bytes,
             "gateway": traffic.gateway_bytes, "origin": traffic.origin_bytes,
