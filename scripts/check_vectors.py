@@ -174,8 +174,17 @@ def check_chunker(chunker):
 def check_record(data):
     record = cbor(opened(data, b"FBYLOGR0"))
     need((2 in record) == (record[1] > 1), "previous record")
-    if record[1] == 2:
-        need(record[2] == blake3(load("record")), "digest of the record before")
+    before = {2: "record", 3: "record-removal", 4: "record-boundary"}.get(record[1])
+    need(not before or record[2] == blake3(load(before)), "digest of the record before")
+    generation = record[7]
+    if 10 in record:
+        kind, (change,) = record[10]
+        need(kind in (0, 1), "kind of a collection")
+        if kind == 0:
+            generation += 1
+            need(change[0] == generation, "new index generation")
+            need(all(part == sorted(set(part)) for part in (change[1], change[2])), "order of what goes")
+    need(all(segment[1] == generation for segment in record[9]), "generation of segments")
     names = [change[0] for change in record[8]]
     need(names == sorted(set(names)), "order of refs")
     need(all(2 in change or 3 in change for change in record[8]), "a change of nothing")
@@ -184,10 +193,12 @@ def check_record(data):
 
 def check_state(data):
     state = cbor(opened(data, b"FBYLOGS0"))
-    record = {0: None, 1: "record", 2: "record-removal"}[state[1]]
+    record = {0: None, 1: "record", 2: "record-removal", 3: "record-boundary"}[state[1]]
     need(state.get(2) == (record and blake3(load(record))), "digest of the last record")
     names = [ref[0] for ref in state[4]]
     need(names == sorted(set(names)), "order of refs")
+    groups = [group[0] for group in state[6]]
+    need(groups == sorted(set(groups)) and all(group <= state[3] for group in groups), "condemned generations")
     for ref in state[4]:
         need(not ref[2] or ref[2][-1][0] == ref[1], "number of a ref")
         steps = [version[7] for version in ref[2] if 7 in version]

@@ -3,11 +3,11 @@
 mod location;
 mod stat;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use forebay_format::{ChunkId, PackId, RepositoryId, Row, Segment, SegmentId, SegmentRef};
+use forebay_format::{ChunkId, LogState, PackId, RepositoryId, Row, Segment, SegmentId, SegmentRef};
 use rocksdb::{BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, Options, WriteBatch};
 
 pub use self::location::Location;
@@ -99,6 +99,10 @@ struct Overlay {
     rows: BTreeMap<ChunkId, Vec<Location>>,
     packs: BTreeMap<PackId, u64>,
     segments: BTreeMap<[u8; 16], ()>,
+    /// Packs that another process's RocksDB may still list and that do not count any more.
+    hidden: BTreeSet<PackId>,
+    /// Nothing in another process's RocksDB counts any more.
+    ignores_db: bool,
 }
 
 /// The index of one repository under the cache folder.
@@ -216,6 +220,10 @@ impl LocalIndex {
         {
             places.extend_from_slice(more);
         }
+        if self.mode == OpenMode::Reader {
+            let overlay = self.overlay.read();
+            places.retain(|place| !overlay.hidden.contains(&place.pack));
+        }
         places.sort_by_key(|place| place.row.header.depth);
         Ok(places)
     }
@@ -225,8 +233,10 @@ impl LocalIndex {
     /// # Errors
     /// As [`Self::locate`].
     pub fn contains(&self, id: ChunkId) -> Result<bool, IndexError> {
-        let in_memory = self.mode != OpenMode::Writer && self.overlay.read().rows.contains_key(&id);
-        Ok(in_memory || self.get(ROWS, id.as_bytes())?.is_some())
+        match self.mode {
+            OpenMode::Writer => Ok(self.get(ROWS, id.as_bytes())?.is_some()),
+            OpenMode::Reader | OpenMode::Memory => Ok(!self.locate(id)?.is_empty()),
+        }
     }
 
     /// Length of a pack in bytes, if it is known.
@@ -342,6 +352,9 @@ impl LocalIndex {
     /// # Errors
     /// [`IndexError`] if RocksDB cannot write.
     pub fn forget_pending(&self, pack: &PendingPack) -> Result<(), IndexError> {
+        if self.mode != OpenMode::Writer {
+            return self.forget_packs(&BTreeSet::from([pack.id]));
+        }
         let mut kept = Vec::new();
         for row in &pack.rows {
             let places = self.locate(row.id())?;
@@ -358,6 +371,87 @@ impl LocalIndex {
             batch.delete_cf(family(db, PENDING), pack.id.as_bytes());
             batch.delete_cf(family(db, PACKS), pack.id.as_bytes());
         })
+    }
+
+    /// Follows a collection of garbage: segments that stopped being live, and packs that were condemned, do not count any
+    /// more. `false`: segments were loaded that `state` does not know at all; everything is forgotten, to be loaded again.
+    ///
+    /// # Errors
+    /// [`IndexError`] if RocksDB cannot be read or written.
+    pub fn follow(&self, state: &LogState) -> Result<bool, IndexError> {
+        let live: BTreeSet<SegmentId> = state.segments.iter().map(|segment| segment.id).collect();
+        let dropped: BTreeSet<SegmentId> =
+            state.condemned.iter().flat_map(|group| &group.segments).map(|segment| segment.id).collect();
+        let loaded = self.loaded_segments()?;
+        let stale: Vec<SegmentId> = loaded.into_iter().filter(|segment| !live.contains(segment)).collect();
+        if stale.iter().any(|segment| !dropped.contains(segment)) {
+            self.forget_all()?;
+            return Ok(false);
+        }
+        let packs: BTreeSet<PackId> = state.condemned.iter().flat_map(|group| &group.packs).copied().collect();
+        self.forget_packs(&packs)?;
+        self.overlay.write().segments.retain(|id, ()| live.contains(&SegmentId::from_bytes(*id)));
+        self.write(|db, batch| {
+            for segment in &stale {
+                batch.delete_cf(family(db, SEGMENTS), segment.as_bytes());
+            }
+        })?;
+        Ok(true)
+    }
+
+    /// Forgets every place in these packs.
+    fn forget_packs(&self, packs: &BTreeSet<PackId>) -> Result<(), IndexError> {
+        let mut overlay = self.overlay.write();
+        overlay.rows.retain(|_, places| {
+            places.retain(|place| !packs.contains(&place.pack));
+            !places.is_empty()
+        });
+        overlay.packs.retain(|pack, _| !packs.contains(pack));
+        if self.mode == OpenMode::Reader {
+            overlay.hidden.extend(packs);
+        }
+        drop(overlay);
+        let Some(db) = self.db.as_ref().filter(|_| self.mode == OpenMode::Writer) else { return Ok(()) };
+        let mut batch = WriteBatch::default();
+        for item in db.iterator_cf(family(db, ROWS), rocksdb::IteratorMode::Start) {
+            let (key, value) = item.map_err(|error| self.rocks(&error))?;
+            let id = <[u8; 32]>::try_from(&*key).map_err(|_wrong_length| self.damaged("a row"))?;
+            let mut places =
+                Location::decode_list(ChunkId::from_bytes(id), &value).ok_or_else(|| self.damaged("a row"))?;
+            let before = places.len();
+            places.retain(|place| !packs.contains(&place.pack));
+            match places.len() {
+                0 => batch.delete_cf(family(db, ROWS), &key),
+                left if left < before => batch.put_cf(family(db, ROWS), &key, Location::encode_list(&places)),
+                _ => {}
+            }
+            if batch.len() >= BATCH_ROWS {
+                db.write(std::mem::take(&mut batch)).map_err(|error| self.rocks(&error))?;
+            }
+        }
+        for pack in packs {
+            batch.delete_cf(family(db, PACKS), pack.as_bytes());
+            batch.delete_cf(family(db, PENDING), pack.as_bytes());
+        }
+        db.write(batch).map_err(|error| self.rocks(&error))
+    }
+
+    /// Forgets all chunks and files, but the packs that an interrupted push left behind.
+    fn forget_all(&self) -> Result<(), IndexError> {
+        let pending: Vec<PendingPack> =
+            self.pending_ids()?.into_iter().filter_map(|id| self.pending(id).transpose()).collect::<Result<_, _>>()?;
+        let ignores_db = self.mode == OpenMode::Reader;
+        *self.overlay.write() = Overlay { ignores_db, ..Overlay::default() };
+        self.write(|db, batch| {
+            for name in [ROWS, PACKS, SEGMENTS, STATS] {
+                // Keys are at most 32 bytes long.
+                batch.delete_range_cf(family(db, name), &[][..], &[0xff; 33][..]);
+            }
+        })?;
+        if self.mode == OpenMode::Writer {
+            pending.iter().try_for_each(|pack| self.add_pending(pack))?;
+        }
+        Ok(())
     }
 
     /// What is remembered of a file.
@@ -414,7 +508,8 @@ impl LocalIndex {
     }
 
     fn keys(&self, name: &str) -> Result<Vec<Box<[u8]>>, IndexError> {
-        let Some(db) = &self.db else { return Ok(Vec::new()) };
+        let ignores_db = self.mode == OpenMode::Reader && self.overlay.read().ignores_db;
+        let Some(db) = self.db.as_ref().filter(|_| !ignores_db) else { return Ok(Vec::new()) };
         db.iterator_cf(family(db, name), rocksdb::IteratorMode::Start)
             .map(|item| item.map(|(key, _)| key).map_err(|error| self.rocks(&error)))
             .collect()
@@ -427,6 +522,7 @@ impl LocalIndex {
 
     fn get(&self, name: &str, key: &[u8]) -> Result<Option<Vec<u8>>, IndexError> {
         match &self.db {
+            Some(_) if self.mode == OpenMode::Reader && self.overlay.read().ignores_db => Ok(None),
             None => Ok(None),
             Some(db) => db.get_cf(family(db, name), key).map_err(|error| self.rocks(&error)),
         }

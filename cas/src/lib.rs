@@ -1,7 +1,7 @@
 //! The content-addressed store of Forebay: a repository in any object store or plain folder.
 //!
 //! Three types to know: [`Repository`] (configuration, log, index), [`ChunkReader`] (verified chunks) and
-//! [`origin::Origin`] (where the repository lives). [`push::push`], [`fetch::fetch`] and [`verify::verify`] are the
+//! [`origin::Origin`] (where the repository lives). [`push::push`], [`fetch::fetch`], [`verify::verify`] and [`gc::collect`] are the
 //! operations; each takes a [`Progress`] that it counts on and a [`Cancel`] that it looks at.
 //!
 //! What holds them together: the log record is the only commit point; packs, then the segment that lists them, then the
@@ -20,6 +20,7 @@ pub mod codec;
 pub mod content;
 pub mod diff;
 pub mod fetch;
+pub mod gc;
 pub mod index;
 pub mod journal;
 pub mod ledger;

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use forebay_format::Timestamp;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
 pub use self::error::OriginError;
 pub use self::probe::{ProbeError, probe};
@@ -222,6 +223,24 @@ impl Origin {
         self.store
             .list(Some(&Path::from(prefix)))
             .map_ok(|meta| (meta.location.to_string(), meta.size))
+            .try_collect()
+            .await
+            .map_err(|source| self.error(prefix, source))
+    }
+
+    /// As [`Self::list`], with the time at which the store says that each was written.
+    ///
+    /// # Errors
+    /// [`OriginError`] if the listing may be incomplete.
+    pub async fn list_aged(&self, prefix: &str) -> Result<Vec<(String, u64, Timestamp)>, OriginError> {
+        self.count_request();
+        let time = |meta: &ObjectMeta| Timestamp {
+            seconds: meta.last_modified.timestamp(),
+            nanos: meta.last_modified.timestamp_subsec_nanos().min(999_999_999),
+        };
+        self.store
+            .list(Some(&Path::from(prefix)))
+            .map_ok(|meta| (meta.location.to_string(), meta.size, time(&meta)))
             .try_collect()
             .await
             .map_err(|source| self.error(prefix, source))

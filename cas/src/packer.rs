@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_format::{Digest, PackFooter, PackId, RAW_ALIGNMENT, Row, Segment, SegmentId, SegmentPack, SegmentRef};
+use forebay_format::{
+    Digest, LogState, PackFooter, PackId, RAW_ALIGNMENT, Row, Segment, SegmentId, SegmentPack, SegmentRef,
+};
 use object_store::PutPayload;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -156,16 +158,18 @@ impl<'p> Packer<'p> {
         }
     }
 
-    /// Takes over the packs that an interrupted push left behind, as far as they are still there with their length and
-    /// the bases of their patches are too: they will be listed by this push's segments. Returns how many.
+    /// Takes over the packs that an interrupted push left behind, as far as they are still there with their length, are
+    /// not condemned, and the bases of their patches are there too: they will be listed by this push's segments. All others
+    /// are forgotten, with their chunks. Returns how many are taken over.
     ///
     /// # Errors
     /// [`PackError`] if index or origin fail.
-    pub fn adopt(&mut self) -> Result<usize, PackError> {
+    pub fn adopt(&mut self, state: &LogState) -> Result<usize, PackError> {
         let mut there = Vec::new();
         for id in self.index.pending_ids()? {
             let Some(pack) = self.index.pending(id)? else { continue };
-            if self.runtime.block_on(self.origin.len(&pack_path(id)))? == Some(pack.len) {
+            let is_whole = self.runtime.block_on(self.origin.len(&pack_path(id)))? == Some(pack.len);
+            if is_whole && !state.is_condemned(id) {
                 there.push(id);
             } else {
                 self.index.forget_pending(&pack)?;

@@ -193,6 +193,9 @@ pub enum PushError {
     /// The log cannot be read or written.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// Garbage was collected meanwhile: chunks that were taken for stored may be gone.
+    #[error("garbage was collected again and again while this was stored; push again")]
+    Collected,
     /// Asked to stop.
     #[error("interrupted; what has been sent is kept, and the next push goes on from there")]
     Interrupted,
@@ -205,7 +208,7 @@ impl Classify for PushError {
             Self::Source { source, .. } => source.class(),
             Self::Changed { .. } => ErrorClass::Partial,
             Self::NoFiles { .. } => ErrorClass::Usage,
-            Self::Conflict { .. } | Self::StepTaken { .. } => ErrorClass::Conflict,
+            Self::Conflict { .. } | Self::StepTaken { .. } | Self::Collected => ErrorClass::Conflict,
             Self::Codec(source) => source.class(),
             Self::Pack(source) => source.class(),
             Self::Open(source) => source.class(),
@@ -226,11 +229,32 @@ impl Classify for PushError {
     }
 }
 
+/// Pushes that start again because garbage was collected meanwhile. Each time only what is missing is sent.
+const RESTARTS_MAX: u32 = 8;
+
 /// Stores a folder and moves a ref to it.
 ///
 /// # Errors
 /// [`PushError`]; the ref is as it was then.
 pub fn push(
+    repository: &mut Repository,
+    options: &PushOptions,
+    progress: &Progress,
+    cancel: &Cancel,
+) -> Result<PushReport, PushError> {
+    for _ in 0..RESTARTS_MAX {
+        match push_once(repository, options, progress, cancel) {
+            Err(PushError::Collected) => {
+                tracing::info!("garbage was collected meanwhile: looking again at what is there")
+            }
+            done => return done,
+        }
+    }
+    Err(PushError::Collected)
+}
+
+/// As [`push`], as long as no garbage is collected meanwhile.
+fn push_once(
     repository: &mut Repository,
     options: &PushOptions,
     progress: &Progress,
@@ -271,7 +295,7 @@ pub fn push(
     } else if options.dry_run {
         commit::rehearse(repository.state(), options, &mut report);
     } else {
-        let stored = commit::commit(repository, &index, options, &made, stored, &mut report)?;
+        let stored = commit::commit(repository, &index, options, generation, &made, stored, &mut report)?;
         index.commit_segments(&stored.segments, &stored.packs)?;
         remember(repository, &index, &scan, &made.outcomes, generation)?;
     }

@@ -58,6 +58,8 @@ pub struct Repository {
     pub(crate) around: Surroundings,
     log: Log,
     index: Option<Arc<LocalIndex>>,
+    /// The generation that the open index stands for.
+    indexed: u64,
 }
 
 impl Repository {
@@ -93,7 +95,7 @@ impl Repository {
             Ok(())
         })?;
         let log = Log::cold(Arc::clone(&origin), config.id);
-        Ok(Self { origin, config, around, log, index: None })
+        Ok(Self { origin, config, around, log, index: None, indexed: 0 })
     }
 
     /// Opens a repository and reads its log.
@@ -111,7 +113,7 @@ impl Repository {
             Some(state) => Log::from_copy(Arc::clone(&origin), state),
             None => Log::cold(Arc::clone(&origin), config.id),
         };
-        let mut repository = Self { origin, config, around, log, index: None };
+        let mut repository = Self { origin, config, around, log, index: None, indexed: 0 };
         repository.refresh()?;
         Ok(repository)
     }
@@ -260,11 +262,29 @@ impl Repository {
                 let index = Arc::new(self.open_index()?);
                 self.tell_about(&index);
                 self.index = Some(Arc::clone(&index));
+                self.indexed = self.state().index_generation;
                 index
             }
         };
-        self.load_segments(&index)?;
-        Ok(index)
+        loop {
+            if self.indexed != self.state().index_generation {
+                index.follow(self.state())?;
+                self.indexed = self.state().index_generation;
+            }
+            let sequence = self.state().sequence;
+            match self.load_segments(&index) {
+                Ok(()) => return Ok(index),
+                // A collection of garbage may have replaced and deleted it meanwhile.
+                Err(ReadError::Origin(OriginError::NotFound { path, .. })) => {
+                    self.refresh()?;
+                    if self.state().sequence == sequence {
+                        let origin = self.origin.url().to_owned();
+                        return Err(ReadError::Origin(OriginError::NotFound { origin, path }));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Reads the snapshot of a version.
@@ -309,19 +329,13 @@ impl Repository {
         if self.has_all_of(&index)? {
             return Ok(index);
         }
-        // Another process may have committed since this one read the log.
+        // Another process may have committed since this one read the log, or a collection of garbage may have dropped them.
         self.refresh()?;
-        if self.has_all_of(&index)? {
-            return Ok(index);
+        if !index.follow(self.state())? {
+            let folder = folder.display();
+            self.warn("index-rebuilt", format!("the index cache {folder} knows more than the log, and is made anew"));
         }
-        let folder_name = folder.display();
-        self.warn("index-rebuilt", format!("the index cache {folder_name} knows more than the log, and is made anew"));
-        let is_writer = index.mode() == OpenMode::Writer;
-        drop(index);
-        if is_writer && LocalIndex::wipe(&folder).is_ok() {
-            return Ok(LocalIndex::open(&folder));
-        }
-        Ok(LocalIndex::in_memory(&folder))
+        Ok(index)
     }
 
     fn has_all_of(&self, index: &LocalIndex) -> Result<bool, ReadError> {
@@ -402,6 +416,8 @@ pub(crate) fn empty_record(
         index_generation: state.index_generation,
         refs: Vec::new(),
         segments: Vec::new(),
+        gc: None,
+        forgotten: None,
     }
 }
 

@@ -163,6 +163,8 @@ fn record(state: &LogState, name: &RefName, snapshot: u64) -> LogRecord {
         index_generation: 0,
         refs: vec![RefChange { name: name.clone(), sequence, old, new, parent: old, envelope: None, step: None }],
         segments: Vec::new(),
+        gc: None,
+        forgotten: None,
     }
 }
 

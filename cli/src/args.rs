@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use forebay_cas::chunker::PROFILES;
 use forebay_cas::push::Patching;
+use jiff::SignedDuration;
 
 pub(crate) use self::mount::{MountArgs, UmountArgs};
 use crate::failure::{Failure, USAGE_EXIT};
@@ -158,6 +159,8 @@ pub(crate) enum Command {
     },
     /// Prove that everything is there and right
     Verify(VerifyArgs),
+    /// Delete what no version needs
+    Gc(GcArgs),
     /// Show how much names take and share
     Du {
         /// NAME; all if left out
@@ -283,6 +286,25 @@ pub(crate) struct LsArgs {
     /// Everything below
     #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GcArgs {
+    /// Only find out what would be deleted
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// How long what is no longer needed stays, for who still reads it
+    #[arg(long, value_name = "D", default_value = "24h")]
+    pub(crate) grace: SignedDuration,
+    /// Forget all but so many of the newest versions of each name
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_last: Option<u64>,
+    /// Forget versions that are older, but the newest of each name
+    #[arg(long, value_name = "D")]
+    pub(crate) keep_within: Option<SignedDuration>,
+    /// Delete also if no name is left at all
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, ClapArgs)]

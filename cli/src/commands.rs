@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod egress;
 pub(crate) mod fetch;
+pub(crate) mod gc;
 pub(crate) mod init;
 pub(crate) mod key;
 pub(crate) mod ls;

@@ -84,6 +84,7 @@ fn dispatch(command: &Command, context: &Context<'_>) -> Result<(), Failure> {
         Command::Rm { name } => commands::refs::remove(context, name),
         Command::Diff { old, new } => commands::diff::run(context, old, new),
         Command::Verify(args) => commands::verify::run(context, args),
+        Command::Gc(args) => commands::gc::run(context, args),
         Command::Du { name } => commands::du::run(context, name.as_deref()),
         Command::Egress { command } => commands::egress::run(context, command),
         Command::Checkpoint { command } => commands::checkpoint::run(context, command),

@@ -114,6 +114,8 @@ impl Forge {
             index_generation: 0,
             refs: vec![change],
             segments: vec![name],
+            gc: None,
+            forgotten: None,
         };
         put(&repo.join(format!("log/commit/{:020}", 1)), &record.encode());
         put(&repo.join("forebay.cbor"), &self.config().encode());

@@ -31,6 +31,7 @@ mod config;
 mod dsse;
 mod error;
 mod frame;
+mod gc;
 mod id;
 mod labels;
 mod ledger;
@@ -55,6 +56,7 @@ pub use crate::error::DecodeError;
 pub use crate::frame::{
     Codec, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, FrameKind, PATCH_DEPTH_MAX, RAW_ALIGNMENT, RAW_ALIGNMENT_FROM,
 };
+pub use crate::gc::{Boundary, Condemned, Forgotten, GcChange};
 pub use crate::id::{
     BookingId, ChunkId, Digest, FileDigest, NodeKey, Nonce, PackId, RepositoryId, SegmentId, SnapshotId, StoredId,
 };

@@ -18,6 +18,14 @@ pub struct Limits {
     pub log_record_bytes: u64,
     /// Bytes of one log state: all refs with their history.
     pub log_state_bytes: u64,
+    /// Packs that one collection of garbage condemns: 16 TiB of them.
+    pub condemned_packs: u32,
+    /// Segments that one collection of garbage drops.
+    pub dropped_segments: u32,
+    /// Collections of garbage whose packs wait to be deleted.
+    pub condemned_generations: u32,
+    /// Versions that one record forgets.
+    pub forgotten_versions: u32,
     /// Bytes of the repository configuration and of one snapshot.
     pub small_object_bytes: u64,
     /// Bytes of one signature envelope, its payload in base64 included.
@@ -36,6 +44,10 @@ impl Limits {
         node_bytes: 4 << 20,
         log_record_bytes: 16 << 20,
         log_state_bytes: 256 << 20,
+        condemned_packs: 1 << 18,
+        dropped_segments: 1 << 17,
+        condemned_generations: 1 << 10,
+        forgotten_versions: 1 << 18,
         small_object_bytes: 1 << 20,
         envelope_bytes: 64 << 10,
         tree_depth: 1024,

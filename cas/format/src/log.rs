@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use minicbor::{Decode, Encode};
 
+use crate::gc::{self, Condemned, Forgotten, GcChange};
 use crate::{
     ChunkId, DecodeError, Digest, Limits, Nonce, PackId, RefName, RepositoryId, SegmentId, SnapshotId, Timestamp,
     sealed,
@@ -13,8 +14,8 @@ const RECORD_MAGIC: [u8; 8] = *b"FBYLOGR0";
 const STATE_MAGIC: [u8; 8] = *b"FBYLOGS0";
 const RECORD: &str = "log record";
 const STATE: &str = "log state";
-/// Numbers of records and versions stop here, so that whoever counts on from a forged one does not overflow.
-const SEQUENCE_MAX: u64 = 1 << 62;
+/// Numbers of records, versions and generations stop here, so that whoever counts on from a forged one does not overflow.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
 
 /// An index segment as a log record names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -86,15 +87,21 @@ pub struct LogRecord {
     /// The writer's clock; for people, never for safety.
     #[n(6)]
     pub time: Timestamp,
-    /// The index generation the writer had read.
+    /// The index generation the writer had read: that of the state the record follows, else the record does not count.
     #[n(7)]
     pub index_generation: u64,
     /// Refs moved, sorted by name.
     #[n(8)]
     pub refs: Vec<RefChange>,
-    /// Index segments added.
+    /// Index segments added, of the index generation in which they count.
     #[n(9)]
     pub segments: Vec<SegmentRef>,
+    /// A step of a collection of garbage; such a record moves no refs.
+    #[n(10)]
+    pub gc: Option<GcChange>,
+    /// Versions that are forgotten, sorted by ref; such a record moves no refs.
+    #[n(11)]
+    pub forgotten: Option<Vec<Forgotten>>,
 }
 
 impl LogRecord {
@@ -124,6 +131,7 @@ impl LogRecord {
             return Err(DecodeError::Field { what, field: "previous record", value: sequence });
         }
         check_changes(&record.refs)?;
+        gc::check_record(&record)?;
         check_time(what, record.time)?;
         Ok(record)
     }
@@ -196,9 +204,9 @@ pub struct LogState {
     /// All live index segments, in the order they came.
     #[n(5)]
     pub segments: Vec<SegmentRef>,
-    /// Packs that no new commit may rely on.
+    /// What boundaries condemned and nobody has swept yet, oldest first.
     #[n(6)]
-    pub condemned: Vec<PackId>,
+    pub condemned: Vec<Condemned>,
 }
 
 impl LogState {
@@ -242,6 +250,7 @@ impl LogState {
         }
         check_sorted(what, state.refs.iter().map(|state| &state.name))?;
         state.refs.iter().try_for_each(|state| check_versions(state, sequence))?;
+        gc::check_state(&state)?;
         Ok(state)
     }
 
@@ -277,6 +286,12 @@ impl LogState {
         self.find(name)?.versions.iter().rfind(|version| version.step.is_some())
     }
 
+    /// Whether a pack is condemned and not swept yet.
+    #[must_use]
+    pub fn is_condemned(&self, pack: PackId) -> bool {
+        self.condemned.iter().any(|group| group.packs.binary_search(&pack).is_ok())
+    }
+
     /// The number the next version of a ref gets.
     #[must_use]
     pub fn next_sequence(&self, name: &RefName) -> u64 {
@@ -286,8 +301,9 @@ impl LogState {
     /// Takes in the next record, whose bytes have the digest `digest`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the record does not follow this state: its repository, its number, the record it follows, what
-    /// it says a ref was before, or a step that the ref has already. Nothing is changed then.
+    /// [`DecodeError`] if the record does not follow this state: its repository, its number, the record it follows, the
+    /// index generation its writer had read, what it says a ref was before, a step that the ref has already, or what a
+    /// collection of garbage takes away. Nothing is changed then.
     pub fn apply(&mut self, record: &LogRecord, digest: Digest) -> Result<(), DecodeError> {
         let what = RECORD;
         let follows = self.sequence.checked_add(1) == Some(record.sequence) && record.previous == self.last;
@@ -295,6 +311,7 @@ impl LogState {
             return Err(DecodeError::Order { what, index: record.sequence });
         }
         check_changes(&record.refs)?;
+        gc::check_follows(self, record)?;
         for change in &record.refs {
             let now = self.find(&change.name);
             let sequence = now.map_or(0, |state| state.sequence);
@@ -317,6 +334,7 @@ impl LogState {
         for change in &record.refs {
             self.move_ref(record, change);
         }
+        gc::apply(self, record);
         self.segments.extend_from_slice(&record.segments);
         self.sequence = record.sequence;
         self.last = Some(digest);
@@ -414,13 +432,17 @@ pub(crate) fn check_time(what: &'static str, time: Timestamp) -> Result<(), Deco
     if time.is_valid() { Ok(()) } else { Err(DecodeError::Field { what, field: "time", value: time.nanos.into() }) }
 }
 
-fn check_sorted<'n>(what: &'static str, names: impl Iterator<Item = &'n RefName>) -> Result<(), DecodeError> {
-    let mut last: Option<&RefName> = None;
-    for (index, name) in names.enumerate() {
-        if last.is_some_and(|last| last >= name) {
+/// Rising, none twice.
+pub(crate) fn check_sorted<'n, T: Ord + 'n>(
+    what: &'static str,
+    items: impl Iterator<Item = &'n T>,
+) -> Result<(), DecodeError> {
+    let mut last: Option<&T> = None;
+    for (index, item) in items.enumerate() {
+        if last.is_some_and(|last| last >= item) {
             return Err(DecodeError::Order { what, index: index as u64 });
         }
-        last = Some(name);
+        last = Some(item);
     }
     Ok(())
 }

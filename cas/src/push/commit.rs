@@ -28,6 +28,7 @@ pub(super) fn commit(
     repository: &mut Repository,
     index: &Arc<LocalIndex>,
     options: &PushOptions,
+    generation: u64,
     made: &Made,
     mut stored: Stored,
     report: &mut PushReport,
@@ -35,7 +36,7 @@ pub(super) fn commit(
     let mut again;
     let mut vouched = made.vouched.as_ref();
     loop {
-        let appended = append(repository, options, made, vouched, &stored, report);
+        let appended = append(repository, options, generation, made, vouched, &stored, report);
         match appended {
             Ok(()) => return Ok(stored),
             Err(CommitError::Late) => {
@@ -71,6 +72,7 @@ fn sign_again(
 fn append(
     repository: &mut Repository,
     options: &PushOptions,
+    generation: u64,
     made: &Made,
     vouched: Option<&Vouched>,
     stored: &Stored,
@@ -80,6 +82,10 @@ fn append(
     let (time, writer) = (repository.around.clock.now(), repository.around.writer.clone());
     let tool = repository.around.tool.clone();
     let record = repository.append::<CommitError>(|state| {
+        // The fence: what was known to be stored was known in an index that does not count any more.
+        if state.index_generation != generation {
+            return Err(PushError::Collected.into());
+        }
         check_expected(state, options)?;
         let newest = state.newest(&options.name);
         let equal = match options.step {

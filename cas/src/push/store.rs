@@ -97,12 +97,15 @@ impl<'s> Store<'s> {
     /// the packs that could be filled are durable and remembered. Called once.
     pub(super) fn run<T>(&self, work: impl FnOnce(&Self) -> Result<T, PushError>) -> Result<(T, Stored), PushError> {
         let receiver = self.receiver.lock().take().expect("a store runs once");
+        let (ready, begin) = bounded(1);
         std::thread::scope(|scope| {
             let packer = task::spawn_scoped(scope, "packer", || {
-                let result = self.pack(receiver);
+                let result = self.pack(receiver, ready);
                 self.failed.store(result.is_err(), Ordering::Release);
                 result
             });
+            // What was left behind and is not there any more must not be taken for known. A packer that fails says why below.
+            let _or_failed = begin.recv();
             let result = work(self);
             let last = if result.is_ok() { Message::End } else { Message::Abandon };
             // A packer that is gone has failed, and its error is returned below.
@@ -132,8 +135,9 @@ impl<'s> Store<'s> {
     }
 
     /// The packer's thread.
-    fn pack(&self, receiver: Receiver<Message>) -> Result<Stored, PackError> {
+    fn pack(&self, receiver: Receiver<Message>, ready: Sender<()>) -> Result<Stored, PackError> {
         if self.storing == Storing::Nothing {
+            drop(ready);
             return Ok(count_only(&receiver));
         }
         let durable = |pack: &PendingPack| self.release(pack);
@@ -146,8 +150,9 @@ impl<'s> Store<'s> {
             &durable,
         );
         if self.storing == Storing::Push {
-            packer.adopt()?;
+            packer.adopt(self.repository.state())?;
         }
+        drop(ready);
         loop {
             match receiver.recv() {
                 Ok(Message::Run(kind, run)) => packer.add(kind, run)?,

@@ -28,8 +28,22 @@ pub(crate) enum CheckpointCommand {
         #[arg(long, value_name = "FILE")]
         keys: PathBuf,
     },
+    /// Forget old checkpoints of a run; `forebay gc` deletes what they alone needed
+    Prune(PruneArgs),
     /// Bring a checkpoint into the memory of a device, verified there
     Stage(StageArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PruneArgs {
+    /// RUN
+    pub(crate) run: String,
+    /// Keep so many of the newest
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), required_unless_present = "keep_every")]
+    pub(crate) keep_last: Option<u64>,
+    /// Keep steps that this divides, and the latest
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_every: Option<u64>,
 }
 
 #[derive(Debug, ClapArgs)]

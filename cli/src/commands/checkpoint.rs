@@ -1,6 +1,7 @@
 //! `forebay checkpoint`
 
 mod list;
+mod prune;
 mod restore;
 mod save;
 mod show;
@@ -25,6 +26,7 @@ pub(crate) fn run(context: &Context<'_>, command: &CheckpointCommand) -> Result<
         CheckpointCommand::Show { checkpoint } => show::run(context, checkpoint),
         CheckpointCommand::Restore(args) => restore::run(context, args),
         CheckpointCommand::Verify { checkpoint, keys } => verify::run(context, checkpoint, keys),
+        CheckpointCommand::Prune(args) => prune::run(context, args),
         CheckpointCommand::Stage(args) => stage::run(context, args),
     }
 }

@@ -1,16 +1,17 @@
 //! Objects with right checksums that no honest program writes.
 
 use forebay_format::{
-    BudgetAmount, BudgetChange, BudgetRecord, BudgetState, ChunkId, ChunkRef, ChunkerParams, Codec, Content,
-    DecodeError, Digest, Directory, Entry, EntryKind, Envelope, FrameHeader, FrameKind, HOLE_BLOCK, Hole, INLINE_MAX,
-    LedgerRecord, Limits, ListNode, ListRef, LogRecord, LogState, PackFooter, PackTrailer, RepositoryConfig,
-    RepositoryId, Row, Segment, SegmentPack, Snapshot, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
+    Boundary, BudgetAmount, BudgetChange, BudgetRecord, BudgetState, ChunkId, ChunkRef, ChunkerParams, Codec, Content,
+    DecodeError, Digest, Directory, Entry, EntryKind, Envelope, Forgotten, FrameHeader, FrameKind, GcChange,
+    HOLE_BLOCK, Hole, INLINE_MAX, LedgerRecord, Limits, ListNode, ListRef, LogRecord, LogState, PackFooter, PackId,
+    PackTrailer, RepositoryConfig, RepositoryId, Row, Segment, SegmentPack, Snapshot, StoredId, SubtreeRef,
+    TRAILER_LEN, Timestamp, Totals, TreeNode,
 };
 
 use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
 use crate::samples::{
-    CHUNKER, FRAMES_LEN, budget, budget_settle, budget_state, config, decode_footer, file, footer, header, inner,
-    ledger, ledger_row, money, patch, record, removal, rows, seal, segment, snapshot, state, tree,
+    CHUNKER, FRAMES_LEN, boundary, budget, budget_settle, budget_state, config, decode_footer, file, footer, header,
+    inner, ledger, ledger_row, money, patch, record, removal, rows, seal, segment, snapshot, state, swept, tree,
 };
 
 const OTHER: RepositoryId = RepositoryId::from_bytes([2; 16]);
@@ -332,9 +333,68 @@ fn records_that_no_log_has_are_refused() {
     refused(2, |record| record.refs[0].envelope = Some(ChunkId::of(b"envelope")));
     refused(2, |record| record.refs[0].step = Some(0));
     refused(1, |record| record.refs[0].step = Some(u64::MAX));
+    refused(1, |record| record.segments[0].generation = 1);
+    refused(1, |record| record.gc = Some(GcChange::Swept(vec![1])));
+    refused(1, |record| record.forgotten = boundary().forgotten);
     assert!(LogRecord::decode(REPOSITORY, 2, &record().encode()).is_err(), "another number's record");
     let other = LogRecord { repository: OTHER, ..record() };
     assert!(LogRecord::decode(REPOSITORY, 1, &other.encode()).is_err(), "another repository's record");
+}
+
+#[test]
+fn collections_that_nobody_does_are_refused() {
+    let refused = |change: fn(&mut LogRecord, &mut Boundary)| {
+        let mut record = boundary();
+        let Some(GcChange::Boundary(mut line)) = record.gc.take() else { unreachable!("a boundary") };
+        change(&mut record, &mut line);
+        record.gc = record.gc.take().or(Some(GcChange::Boundary(line)));
+        assert!(LogRecord::decode(REPOSITORY, 3, &record.encode()).is_err(), "{record:?}");
+    };
+    let pack = |number: u64| {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        bytes
+    };
+    refused(|_, line| line.generation = 0);
+    refused(|_, line| line.generation = 2);
+    refused(|record, line| {
+        record.index_generation = u64::MAX;
+        line.generation = u64::MAX;
+    });
+    refused(|_, line| line.condemned.reverse());
+    refused(|_, line| line.condemned = vec![line.condemned[0]; 2]);
+    refused(|_, line| line.dropped = vec![line.dropped[0]; 2]);
+    refused(|record, _| record.segments[0].generation = 0);
+    refused(|record, _| record.refs = removal().refs);
+    refused(|record, _| record.forgotten = Some(Vec::new()));
+    refused(|record, _| record.forgotten.iter_mut().flatten().for_each(|one| one.versions.clear()));
+    refused(|record, _| record.forgotten.iter_mut().flatten().for_each(|one| one.versions = vec![2, 1]));
+    refused(|record, _| record.forgotten.iter_mut().flatten().for_each(|one| one.versions = vec![1, 1]));
+    refused(|record, _| record.forgotten.iter_mut().flatten().for_each(|one| one.versions = vec![0]));
+    refused(|record, _| record.forgotten.iter_mut().for_each(|list| list.push(list[0].clone())));
+    // A sweep adds nothing, and sweeps something.
+    refused(|record, _| {
+        record.segments[0].generation = 0;
+        record.gc = Some(GcChange::Swept(vec![1]));
+    });
+    for bad in [vec![], vec![2, 1], vec![1, 1], (1..2_000).collect()] {
+        let record = LogRecord { gc: Some(GcChange::Swept(bad)), ..swept() };
+        assert!(LogRecord::decode(REPOSITORY, 4, &record.encode()).is_err(), "{record:?}");
+    }
+    // Lists end at their limits.
+    let limit = u64::from(Limits::DEFAULT.condemned_packs);
+    for (count, is_good) in [(limit, true), (limit + 1, false)] {
+        let condemned = (0..count).map(|number| PackId::from_bytes(pack(number))).collect();
+        let gc = Some(GcChange::Boundary(Boundary { generation: 1, condemned, dropped: Vec::new() }));
+        let record = LogRecord { gc, ..boundary() };
+        assert_eq!(LogRecord::decode(REPOSITORY, 3, &record.encode()).is_ok(), is_good, "{count}");
+    }
+    let limit = u64::from(Limits::DEFAULT.forgotten_versions);
+    for (count, is_good) in [(limit, true), (limit + 1, false)] {
+        let forgotten = Some(vec![Forgotten { name: "a".parse().unwrap(), versions: (1..=count).collect() }]);
+        let record = LogRecord { forgotten, ..boundary() };
+        assert_eq!(LogRecord::decode(REPOSITORY, 3, &record.encode()).is_ok(), is_good, "{count}");
+    }
 }
 
 #[test]
@@ -359,6 +419,22 @@ fn states_that_no_log_comes_to_are_refused() {
     refused(|state| state.refs[1].versions[1].log_sequence = 3);
     refused(|state| state.refs[1].versions[1].step = state.refs[1].versions[0].step);
     refused(|state| state.refs[1].versions[0].step = Some(u64::MAX));
+    let refused = |change: fn(&mut LogState)| {
+        let mut state = state(3);
+        change(&mut state);
+        assert!(LogState::decode(REPOSITORY, 3, &state.encode()).is_err(), "{state:?}");
+    };
+    refused(|state| state.index_generation = 0);
+    refused(|state| state.index_generation = u64::MAX);
+    refused(|state| state.segments[0].generation = 2);
+    refused(|state| state.condemned.push(state.condemned[0].clone()));
+    refused(|state| state.condemned[0].generation = 2);
+    refused(|state| state.condemned[0].since.nanos = 1_000_000_000);
+    refused(|state| state.condemned[0].packs.reverse());
+    refused(|state| {
+        state.condemned[0].packs.clear();
+        state.condemned[0].segments.clear();
+    });
     assert!(LogState::decode(REPOSITORY, 1, &state(2).encode()).is_err(), "another number's state");
     let other = LogState { repository: OTHER, ..state(2) };
     assert!(LogState::decode(REPOSITORY, 2, &other.encode()).is_err(), "another repository's state");

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use forebay_format::{
-    BookingId, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth, BudgetOpen,
-    BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams, Cipher,
-    Codec, Content, Digest, Directory, Entry, EntryKind, Envelope, EnvelopeSignature, FRAME_HEADER_LEN, FileDigest,
-    FileEntry, FrameHeader, FrameKind, Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef,
-    LogRecord, LogState, Nonce, PackFooter, PackId, PackTrailer, RefChange, RepositoryConfig, Row, Segment, SegmentId,
-    SegmentPack, SegmentRef, Snapshot, SnapshotId, StoredId, SubtreeRef, TRAILER_LEN, Timestamp, Totals, TreeNode,
+    BookingId, Boundary, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth,
+    BudgetOpen, BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams,
+    Cipher, Codec, Content, Digest, Directory, Entry, EntryKind, Envelope, EnvelopeSignature, FRAME_HEADER_LEN,
+    FileDigest, FileEntry, Forgotten, FrameHeader, FrameKind, GcChange, Hole, IdScheme, LedgerRecord, LedgerRow,
+    LedgerUsage, ListNode, ListRef, LogRecord, LogState, Nonce, PackFooter, PackId, PackTrailer, RefChange,
+    RepositoryConfig, Row, Segment, SegmentId, SegmentPack, SegmentRef, Snapshot, SnapshotId, StoredId, SubtreeRef,
+    TRAILER_LEN, Timestamp, Totals, TreeNode,
 };
 
 use crate::bodies::{MONTH, NODE, PACK, REPOSITORY};
@@ -82,6 +83,10 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample("list", "list", list().encode(), |bytes| ListNode::decode(bytes, 300).is_ok()),
         sample("list-lists", "list", lists().encode(), |bytes| ListNode::decode(bytes, 1 << 34).is_ok()),
         sample("record", "record", record().encode(), |bytes| LogRecord::decode(REPOSITORY, 1, bytes).is_ok()),
+        sample("record-boundary", "record", boundary().encode(), |bytes| {
+            LogRecord::decode(REPOSITORY, 3, bytes).is_ok()
+        }),
+        sample("record-swept", "record", swept().encode(), |bytes| LogRecord::decode(REPOSITORY, 4, bytes).is_ok()),
         sample("record-removal", "record", removal().encode(), |bytes| LogRecord::decode(REPOSITORY, 2, bytes).is_ok()),
         sample("segment-patch", "segment", patched_segment().encode(), |bytes| {
             Segment::decode(bytes).is_ok_and(|segment| segment.rows.len() == 3)
@@ -91,6 +96,7 @@ pub(crate) fn samples() -> Vec<Sample> {
         }),
         sample("snapshot", "snapshot", snapshot().encode(), |bytes| Snapshot::decode(bytes).is_ok()),
         sample("state", "state", state(1).encode(), |bytes| LogState::decode(REPOSITORY, 1, bytes).is_ok()),
+        sample("state-condemned", "state", state(3).encode(), |bytes| LogState::decode(REPOSITORY, 3, bytes).is_ok()),
         sample("state-empty", "state", state(0).encode(), |bytes| LogState::decode(REPOSITORY, 0, bytes).is_ok()),
         sample("state-removed", "state", state(2).encode(), |bytes| LogState::decode(REPOSITORY, 2, bytes).is_ok()),
         sample("tree", "tree", tree().encode(), |bytes| {
@@ -243,8 +249,6 @@ pub(crate) fn record() -> LogRecord {
         envelope: Some(ChunkId::of(b"envelope")),
         step: (name == "data/two").then_some(1_200),
     };
-    let name =
-        SegmentRef { id: SegmentId::from_bytes([3; 16]), generation: 5, digest: Digest::of(b"segment"), len: 99 };
     LogRecord {
         repository: REPOSITORY,
         sequence: 1,
@@ -253,10 +257,16 @@ pub(crate) fn record() -> LogRecord {
         writer: "someone@somewhere".to_owned(),
         tool: "forebay 0".to_owned(),
         time: TIME,
-        index_generation: 5,
+        index_generation: 0,
         refs: vec![change("data/one", b"1"), change("data/two", b"2")],
-        segments: vec![name],
+        segments: vec![segment_ref(3, 0)],
+        gc: None,
+        forgotten: None,
     }
+}
+
+pub(crate) fn segment_ref(byte: u8, generation: u64) -> SegmentRef {
+    SegmentRef { id: SegmentId::from_bytes([byte; 16]), generation, digest: Digest::of(b"segment"), len: 99 }
 }
 
 /// The second record: one of the two refs is removed, the other gets its next version.
@@ -280,10 +290,38 @@ pub(crate) fn removal() -> LogRecord {
     }
 }
 
-/// The state after the first so many of [`record`] and [`removal`].
+/// The third record: two packs are condemned, a segment takes another's place, a version is forgotten.
+pub(crate) fn boundary() -> LogRecord {
+    let condemned = [2, 5].map(|byte| PackId::from_bytes([byte; 16])).to_vec();
+    let dropped = vec![SegmentId::from_bytes([3; 16])];
+    LogRecord {
+        sequence: 3,
+        previous: Some(Digest::of(&removal().encode())),
+        refs: Vec::new(),
+        segments: vec![segment_ref(1, 1)],
+        gc: Some(GcChange::Boundary(Boundary { generation: 1, condemned, dropped })),
+        forgotten: Some(vec![Forgotten { name: "data/two".parse().expect("a ref name"), versions: vec![1] }]),
+        ..record()
+    }
+}
+
+/// The fourth record: what the third condemned is gone.
+pub(crate) fn swept() -> LogRecord {
+    LogRecord {
+        sequence: 4,
+        previous: Some(Digest::of(&boundary().encode())),
+        index_generation: 1,
+        segments: Vec::new(),
+        gc: Some(GcChange::Swept(vec![1])),
+        forgotten: None,
+        ..boundary()
+    }
+}
+
+/// The state after the first so many of [`record`], [`removal`], [`boundary`] and [`swept`].
 pub(crate) fn state(records: usize) -> LogState {
     let mut state = LogState::empty(REPOSITORY);
-    for record in [record(), removal()].iter().take(records) {
+    for record in [record(), removal(), boundary(), swept()].iter().take(records) {
         state.apply(record, Digest::of(&record.encode())).expect("records that follow each other");
     }
     state

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_format::{
-    BookingId, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth, BudgetOpen,
-    BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams, Cipher,
-    Codec, Content, Digest, Directory, Entry, EntryKind, FileDigest, FileEntry, FrameHeader, FrameKind, HOLE_BLOCK,
-    Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode, ListRef, LogRecord, LogState, Nonce,
-    PATCH_DEPTH_MAX, PackId, RefChange, RefName, RefState, RefVersion, RepositoryConfig, Row, SegmentId, SegmentRef,
-    Snapshot, SnapshotId, StoredId, SubtreeRef, Timestamp, Totals, TreeNode, check_entry_name,
+    BookingId, Boundary, BudgetAccount, BudgetAmount, BudgetBooking, BudgetChange, BudgetMoney, BudgetMonth,
+    BudgetOpen, BudgetPriced, BudgetRecord, BudgetSet, BudgetSettlement, BudgetState, ChunkId, ChunkRef, ChunkerParams,
+    Cipher, Codec, Condemned, Content, Digest, Directory, Entry, EntryKind, FileDigest, FileEntry, Forgotten,
+    FrameHeader, FrameKind, GcChange, HOLE_BLOCK, Hole, IdScheme, LedgerRecord, LedgerRow, LedgerUsage, ListNode,
+    ListRef, LogRecord, LogState, Nonce, PATCH_DEPTH_MAX, PackId, RefChange, RefName, RefState, RefVersion,
+    RepositoryConfig, Row, SegmentId, SegmentRef, Snapshot, SnapshotId, StoredId, SubtreeRef, Timestamp, Totals,
+    TreeNode, check_entry_name,
 };
-use proptest::collection::{btree_map, vec};
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -24,13 +25,21 @@ pub(crate) struct Step {
     pub(crate) refs: BTreeMap<RefName, Option<SnapshotId>>,
     pub(crate) segments: Vec<SegmentRef>,
     pub(crate) time: Timestamp,
+    /// A collection of garbage instead: so many of the live segments are dropped, these packs are condemned.
+    pub(crate) boundary: Option<(usize, BTreeSet<PackId>)>,
 }
 
 pub(crate) fn step() -> impl Strategy<Value = Step> {
     // Few names, so that the steps meet.
     let name = select(vec!["a", "a-b", "a/b", "b"]).prop_map(|name| name.parse().expect("a ref name"));
     let refs = btree_map(name, option::weighted(0.7, snapshot_id()), 0..4);
-    (refs, vec(segment_ref(), 0..3), time()).prop_map(|(refs, segments, time)| Step { refs, segments, time })
+    let boundary = option::weighted(0.2, (0..4_usize, pack_ids()));
+    (refs, vec(segment_ref(), 0..3), time(), boundary).prop_map(|(refs, segments, time, boundary)| Step {
+        refs,
+        segments,
+        time,
+        boundary,
+    })
 }
 
 pub(crate) fn header() -> impl Strategy<Value = FrameHeader> {
@@ -147,21 +156,59 @@ pub(crate) fn record() -> impl Strategy<Value = LogRecord> {
         };
         changes.into_iter().map(change).collect::<Vec<_>>()
     });
-    let head = (sequence(), digest(), any::<[u8; 16]>(), ".{0,40}", ".{0,40}", time(), any::<u64>());
-    (head, refs, vec(segment_ref(), 0..5)).prop_map(
-        |((sequence, previous, nonce, writer, tool, time, index_generation), refs, segments)| LogRecord {
-            repository: REPOSITORY,
-            sequence,
-            previous: (sequence > 1).then_some(previous),
-            nonce: Nonce::from_bytes(nonce),
-            writer,
-            tool,
-            time,
-            index_generation,
-            refs,
-            segments,
+    let head = (sequence(), digest(), any::<[u8; 16]>(), ".{0,40}", ".{0,40}", time(), 0..1_u64 << 62);
+    (head, refs, vec(segment_ref(), 0..5), gc(), option::weighted(0.2, forgotten())).prop_map(
+        |((sequence, previous, nonce, writer, tool, time, index_generation), refs, mut segments, gc, forgotten)| {
+            let collects = gc.is_some() || forgotten.is_some();
+            let gc = gc.map(|change| match change {
+                GcChange::Boundary(boundary) => {
+                    GcChange::Boundary(Boundary { generation: index_generation + 1, ..boundary })
+                }
+                swept @ GcChange::Swept(_) => swept,
+            });
+            let generation = index_generation + u64::from(matches!(gc, Some(GcChange::Boundary(_))));
+            segments.iter_mut().for_each(|segment| segment.generation = generation);
+            if matches!(gc, Some(GcChange::Swept(_))) {
+                segments.clear();
+            }
+            LogRecord {
+                repository: REPOSITORY,
+                sequence,
+                previous: (sequence > 1).then_some(previous),
+                nonce: Nonce::from_bytes(nonce),
+                writer,
+                tool,
+                time,
+                index_generation,
+                refs: if collects { Vec::new() } else { refs },
+                segments,
+                gc,
+                forgotten,
+            }
         },
     )
+}
+
+/// A boundary, its generation still to be filled in, or a sweep.
+fn gc() -> impl Strategy<Value = Option<GcChange>> {
+    let dropped = btree_set(any::<[u8; 16]>().prop_map(SegmentId::from_bytes), 0..5);
+    let boundary = (pack_ids(), dropped).prop_map(|(packs, dropped)| {
+        let (condemned, dropped) = (packs.into_iter().collect(), dropped.into_iter().collect());
+        GcChange::Boundary(Boundary { generation: 0, condemned, dropped })
+    });
+    let swept = btree_set(any::<u64>(), 1..4).prop_map(|swept| GcChange::Swept(swept.into_iter().collect()));
+    option::weighted(0.4, prop_oneof![boundary, swept])
+}
+
+fn forgotten() -> impl Strategy<Value = Vec<Forgotten>> {
+    btree_map(ref_name(), btree_set(sequence(), 1..5), 1..4).prop_map(|forgotten| {
+        let one = |(name, versions): (_, BTreeSet<u64>)| Forgotten { name, versions: versions.into_iter().collect() };
+        forgotten.into_iter().map(one).collect()
+    })
+}
+
+fn pack_ids() -> impl Strategy<Value = BTreeSet<PackId>> {
+    btree_set(any::<[u8; 16]>().prop_map(PackId::from_bytes), 0..5)
 }
 
 /// Any state that a log of enough records can come to.
@@ -184,16 +231,28 @@ pub(crate) fn state() -> impl Strategy<Value = LogState> {
         };
         refs.into_iter().map(ref_state).collect::<Vec<_>>()
     });
-    let condemned = vec(any::<[u8; 16]>().prop_map(PackId::from_bytes), 0..5);
-    (sequence(), digest(), any::<u64>(), refs, vec(segment_ref(), 0..6), condemned).prop_map(
-        |(sequence, last, index_generation, refs, segments, condemned)| LogState {
-            repository: REPOSITORY,
-            sequence: sequence.max(6_000),
-            last: Some(last),
-            index_generation,
-            refs,
-            segments,
-            condemned,
+    let group = (time(), pack_ids(), vec(segment_ref(), 0..3))
+        .prop_filter("not empty", |(_, packs, segments)| !packs.is_empty() || !segments.is_empty());
+    let condemned = btree_map(0..1_u64 << 62, group, 0..4).prop_map(|groups| {
+        let group = |(generation, (since, packs, segments)): (_, (_, BTreeSet<PackId>, _))| {
+            let packs = packs.into_iter().collect();
+            Condemned { generation, since, packs, segments }
+        };
+        groups.into_iter().map(group).collect::<Vec<_>>()
+    });
+    (sequence(), digest(), 0..=1_u64 << 62, refs, vec(segment_ref(), 0..6), condemned).prop_map(
+        |(sequence, last, index_generation, refs, segments, condemned)| {
+            let newest = condemned.iter().map(|group| group.generation);
+            let newest = newest.chain(segments.iter().map(|segment: &SegmentRef| segment.generation)).max();
+            LogState {
+                repository: REPOSITORY,
+                sequence: sequence.max(6_000),
+                last: Some(last),
+                index_generation: index_generation.max(newest.unwrap_or(0)),
+                refs,
+                segments,
+                condemned,
+            }
         },
     )
 }
@@ -352,7 +411,7 @@ fn list_ref() -> impl Strategy<Value = ListRef> {
 }
 
 fn segment_ref() -> impl Strategy<Value = SegmentRef> {
-    (any::<[u8; 16]>(), any::<u64>(), digest(), any::<u64>()).prop_map(|(id, generation, digest, len)| SegmentRef {
+    (any::<[u8; 16]>(), 0..1_u64 << 62, digest(), any::<u64>()).prop_map(|(id, generation, digest, len)| SegmentRef {
         id: SegmentId::from_bytes(id),
         generation,
         digest,
