@@ -1,12 +1,13 @@
 //! An edge: answers from its cache, and asks its gateway once for what several want.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_cas::clock::{self, Clock};
 use forebay_cas::codec::Decoder;
+use forebay_cas::numbers::index;
 use forebay_cas::source::{Frame, Want};
 use forebay_cas::sync::Mutex;
 use forebay_format::{ChunkId, FrameKind};
@@ -18,7 +19,7 @@ use forebay_transfer_proto::request::Reservation;
 use forebay_transfer_proto::{Claim, From, RateBytesPerS, Reply, Request, SchedulerConfig, Signed, Trouble};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::counters;
 use crate::gate::{Gate, Refusal};
@@ -33,8 +34,70 @@ const SLOW_MAX: usize = 256;
 /// Who waits for somebody else's fetch waits no longer; the fetch itself has closer deadlines.
 const FLIGHT: Duration = Duration::from_secs(60);
 
+/// Bytes of the frames that landed last: who waits for them gets them without a look at the disk.
+const RECENT_BYTES: u64 = 16 << 20;
+/// Bytes of frames that the cache has no room for, held until all who wait for them have sent them on.
+const PASSING_BYTES: u32 = 64 << 20;
+/// How long a frame that cannot be kept waits for room among those.
+const PASSING: Duration = Duration::from_secs(5);
+/// A frame that was evicted before it was sent is fetched again so many times.
+const FETCHES: u32 = 3;
+
 /// What became of a fetch, for all who wait for it.
-type Landed = Option<Result<Frame, Refusal>>;
+type Landed = Option<Result<Landing, Refusal>>;
+
+/// A frame that came. It is held where it is kept, not by those who wait for it: they may never ask for it.
+#[derive(Debug, Clone)]
+struct Landing {
+    frame_len: u64,
+    /// What it is a patch of.
+    base: Option<ChunkId>,
+    held: Held,
+}
+
+#[derive(Debug, Clone)]
+enum Held {
+    /// In the cache, and in memory as long as it is one of the last.
+    Cached(Weak<Frame>),
+    /// Nowhere else.
+    Passing(Arc<Passing>),
+}
+
+/// A frame that the cache has no room for.
+#[derive(Debug)]
+struct Passing {
+    frame: Frame,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Landing {
+    /// Where the frame is, if it is in memory.
+    fn frame(&self) -> Option<Frame> {
+        match &self.held {
+            Held::Cached(frame) => Some(frame.upgrade()?.as_ref().clone()),
+            Held::Passing(passing) => Some(passing.frame.clone()),
+        }
+    }
+}
+
+/// The frames that landed last.
+#[derive(Debug, Default)]
+struct Recent {
+    frames: VecDeque<Arc<Frame>>,
+    bytes: u64,
+}
+
+impl Recent {
+    fn push(&mut self, frame: &Arc<Frame>) {
+        self.bytes += frame.header.frame_len();
+        self.frames.push_back(Arc::clone(frame));
+        while self.bytes > RECENT_BYTES
+            && let Some(oldest) = self.frames.pop_front()
+        {
+            self.bytes -= oldest.header.frame_len();
+        }
+    }
+}
 
 /// An edge's service. Cheap to clone.
 #[derive(Clone)]
@@ -52,6 +115,8 @@ struct Shared {
     paces: Paces,
     place: String,
     flights: Mutex<BTreeMap<ChunkId, watch::Receiver<Landed>>>,
+    recent: Mutex<Recent>,
+    passing: Arc<Semaphore>,
     turns: Turns,
 }
 
@@ -86,7 +151,10 @@ impl Edge {
         let gate = Gate::new(Arc::clone(&clock), None, None);
         let paces = Paces::new(Arc::clone(&clock), limit);
         let (upstream, flights, turns) = (Arc::new(upstream), Mutex::default(), Turns::new(SLOW_MAX));
-        Self { shared: Arc::new(Shared { store, upstream, clock, blocking, gate, paces, place, flights, turns }) }
+        let recent = Mutex::default();
+        let passing = Arc::new(Semaphore::new(index(PASSING_BYTES.into())));
+        let shared = Shared { store, upstream, clock, blocking, gate, paces, place, flights, recent, passing, turns };
+        Self { shared: Arc::new(shared) }
     }
 
     async fn answer(self, peer: NodeId, request: Request, answer: Answer) {
@@ -155,41 +223,81 @@ impl Edge {
 
     async fn want(&self, asked: Asked, mut answer: Answer) {
         let Some(missing) = self.send_hits(&asked, &mut answer).await else { return };
-        for (id, from, mut landed) in self.join_flights(&asked, missing) {
-            let outcome = land(&mut landed).await;
-            let sent = match outcome {
-                Some(Ok(frame)) => {
-                    self.shared.paces.turn(&asked.claim, frame.header.frame_len()).await;
-                    counters::sent(from, frame.header.frame_len());
-                    answer.frame(from, &frame.header, frame.payload).await
+        for (id, from, landed) in self.join_flights(&asked, missing) {
+            let (frame, from) = match self.landed(&asked, id, from, landed).await {
+                Ok(landed) => landed,
+                Err((Trouble::NotFound, _)) => {
+                    if answer.missing(id).await {
+                        continue;
+                    }
+                    return;
                 }
-                Some(Err((Trouble::NotFound, _))) => answer.missing(id).await,
-                Some(Err((trouble, message))) => return answer.trouble(trouble, &message).await,
-                None => return answer.trouble(Trouble::Failed, "the fetch was given up").await,
+                Err((trouble, message)) => return answer.trouble(trouble, &message).await,
             };
-            if !sent {
+            let Some(mut turn) = self.shared.turns.take(asked.signed.key).await else { return };
+            self.shared.paces.turn(&asked.claim, frame.header.frame_len()).await;
+            counters::sent(from, frame.header.frame_len());
+            if turn.lend(answer.frame(from, &frame.header, frame.payload)).await != Some(true) {
+                answer.abandon();
                 return;
             }
         }
         answer.finish();
     }
 
-    /// Fetches and keeps what is not here.
-    async fn warm(&self, asked: Asked, answer: Answer) {
-        let (store, ids) = (Arc::clone(&self.shared.store), asked.ids.clone());
-        let Ok(located) = self.shared.blocking.spawn_blocking(move || store.locate(&ids)).await else {
-            return answer.trouble(Trouble::Failed, "the cache cannot be read").await;
-        };
-        let mut moved_bytes = 0;
-        for (id, from, mut landed) in self.join_flights(&asked, located.missing) {
-            match land(&mut landed).await {
-                Some(Ok(frame)) if from == From::Gateway => moved_bytes += frame.header.frame_len(),
-                Some(Ok(_)) => {}
-                Some(Err((trouble, message))) => {
-                    return answer.trouble(trouble, &format!("chunk {id}: {message}")).await;
-                }
-                None => return answer.trouble(Trouble::Failed, "the fetch was given up").await,
+    /// Waits for a frame and reads it where it is held; fetches it again if it was evicted meanwhile.
+    async fn landed(
+        &self,
+        asked: &Asked,
+        id: ChunkId,
+        mut from: From,
+        mut flight: watch::Receiver<Landed>,
+    ) -> Result<(Frame, From), Refusal> {
+        for _ in 0..FETCHES {
+            let landing = land(&mut flight).await?;
+            if let Some(frame) = landing.frame() {
+                return Ok((frame, from));
             }
+            let (store, kind) = (Arc::clone(&self.shared.store), asked.kind);
+            if let Ok(Some(frame)) = self.shared.blocking.spawn_blocking(move || store.get(id, kind)).await {
+                return Ok((frame, from));
+            }
+            if let Some((_, again_from, again)) = self.join_flights(asked, vec![id]).pop() {
+                (flight, from) = (again, if again_from == From::Gateway { again_from } else { from });
+            }
+        }
+        Err((Trouble::Busy, format!("chunk {id} is evicted faster than it can be sent")))
+    }
+
+    /// Fetches and keeps what is not here, with what patches are made of.
+    async fn warm(&self, mut asked: Asked, answer: Answer) {
+        let mut moved_bytes = 0;
+        let mut seen: BTreeSet<ChunkId> = asked.ids.iter().copied().collect();
+        let mut todo = std::mem::take(&mut asked.ids);
+        // Chains of bases end: their depth falls.
+        while !todo.is_empty() {
+            let store = Arc::clone(&self.shared.store);
+            let looking = self.shared.blocking.spawn_blocking(move || {
+                let located = store.locate(&todo);
+                let bases: Vec<ChunkId> = located.spans.iter().flat_map(|span| store.bases(span)).collect();
+                (located.missing, bases)
+            });
+            let Ok((missing, mut bases)) = looking.await else {
+                return answer.trouble(Trouble::Failed, "the cache cannot be read").await;
+            };
+            for (id, from, mut landed) in self.join_flights(&asked, missing) {
+                match land(&mut landed).await {
+                    Ok(landing) => {
+                        moved_bytes += if from == From::Gateway { landing.frame_len } else { 0 };
+                        bases.extend(landing.base);
+                    }
+                    Err((trouble, message)) => {
+                        return answer.trouble(trouble, &format!("chunk {id}: {message}")).await;
+                    }
+                }
+            }
+            bases.retain(|base| seen.insert(*base));
+            todo = bases;
         }
         answer.reply(Reply::Warmed(moved_bytes)).await;
     }
@@ -251,9 +359,9 @@ impl Edge {
                     continue;
                 }
                 // It may have landed between the look into the cache and the look at the flights.
-                let landed = self.shared.store.contains(id).then(|| self.shared.store.get(id, asked.kind)).flatten();
-                if let Some(frame) = landed {
-                    waits.push((id, From::Site, watch::channel(Some(Ok(frame))).1));
+                if self.shared.store.contains(id) {
+                    let landing = Landing { frame_len: 0, base: None, held: Held::Cached(Weak::new()) };
+                    waits.push((id, From::Site, watch::channel(Some(Ok(landing))).1));
                     continue;
                 }
                 let (set, flight) = watch::channel(None);
@@ -288,14 +396,12 @@ impl Edge {
         let fetching = fetch(Arc::clone(&shared.upstream), Arc::clone(&shared.clock), order, out);
         let landing = async {
             while let Some(delivered) = frames.recv().await {
-                let (store, frame) = (Arc::clone(&shared.store), delivered.frame.clone());
-                let kept = shared.blocking.spawn_blocking(move || store.put(&frame.header, &frame.payload, class));
-                let _passes_through_otherwise = kept.await;
                 let id = delivered.frame.header.id;
+                let landed = self.keep(delivered.frame, class).await;
                 // Into the cache first, then out of the flights: who looks into both finds it in one.
                 shared.flights.lock().remove(&id);
                 if let Some(set) = lead.remove(&id) {
-                    set.send_replace(Some(Ok(delivered.frame)));
+                    set.send_replace(Some(landed));
                 }
             }
         };
@@ -313,19 +419,47 @@ impl Edge {
     }
 }
 
+impl Edge {
+    /// Keeps a frame in the cache, or for those who wait for it if there is no room.
+    async fn keep(&self, frame: Frame, class: Class) -> Result<Landing, Refusal> {
+        let shared = &self.shared;
+        let (frame_len, base) = (frame.header.frame_len(), frame.header.base);
+        let frame = Arc::new(frame);
+        let (store, putting) = (Arc::clone(&shared.store), Arc::clone(&frame));
+        let put = shared.blocking.spawn_blocking(move || store.put(&putting.header, &putting.payload, class));
+        if put.await.unwrap_or(false) {
+            shared.recent.lock().push(&frame);
+            return Ok(Landing { frame_len, base, held: Held::Cached(Arc::downgrade(&frame)) });
+        }
+        let bytes = u32::try_from(frame_len).unwrap_or(u32::MAX).min(PASSING_BYTES);
+        match clock::timeout(PASSING, Arc::clone(&shared.passing).acquire_many_owned(bytes)).await {
+            Ok(Ok(room)) => {
+                let passing = Passing { frame: frame.as_ref().clone(), _room: room };
+                Ok(Landing { frame_len, base, held: Held::Passing(Arc::new(passing)) })
+            }
+            _ => Err((Trouble::Busy, "the cache is full, and too much is on its way through".to_owned())),
+        }
+    }
+}
+
 impl Service for Edge {
     fn handle(&self, peer: NodeId, request: Request, answer: Answer) -> BoxFuture<'static, ()> {
         Box::pin(self.clone().answer(peer, request, answer))
     }
 }
 
-/// Waits for a flight; `None` if whoever fetched it is gone without a word.
-async fn land(flight: &mut watch::Receiver<Landed>) -> Landed {
+/// Waits for a flight.
+async fn land(flight: &mut watch::Receiver<Landed>) -> Result<Landing, Refusal> {
     match clock::timeout(FLIGHT, flight.wait_for(Option::is_some)).await {
-        Ok(Ok(landed)) => landed.clone(),
-        Ok(Err(_closed)) => None,
-        Err(_elapsed) => Some(Err((Trouble::Net, "the gateway takes too long".to_owned()))),
+        Ok(Ok(landed)) => landed.clone().unwrap_or_else(|| Err(given_up())),
+        Ok(Err(_closed)) => Err(given_up()),
+        Err(_elapsed) => Err((Trouble::Net, "the gateway takes too long".to_owned())),
     }
+}
+
+/// Whoever fetched it is gone without a word.
+fn given_up() -> Refusal {
+    (Trouble::Failed, "the fetch was given up".to_owned())
 }
 
 /// Looks at a copy that a client says is damaged; throws it away if it is.

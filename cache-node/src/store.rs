@@ -20,7 +20,7 @@ use std::sync::Arc;
 use forebay_cas::source::Frame;
 use forebay_cas::sync::{Mutex, RwLock};
 use forebay_cas::{Classify, ErrorClass};
-use forebay_format::{ChunkId, FrameHeader, FrameKind};
+use forebay_format::{ChunkId, FRAME_HEADER_LEN, FrameHeader, FrameKind};
 use forebay_policy::{Class, EvictionConfig, EvictionCore, Victim};
 
 use self::extent::Extent;
@@ -202,6 +202,13 @@ impl Store {
         }
         damaged.into_iter().for_each(|id| self.discard(id));
         self.touched(frames, kind)
+    }
+
+    /// What the patches in a span are made of, by their headers alone.
+    #[must_use]
+    pub fn bases(&self, span: &Span) -> Vec<ChunkId> {
+        let header = |place: &Place| FrameHeader::decode(&span.extent.read(place.offset, FRAME_HEADER_LEN)?).ok();
+        span.places.iter().filter_map(|(id, place)| header(place).filter(|header| header.id == *id)?.base).collect()
     }
 
     /// The same without waiting for a disk or a lock; `None` if it would have to, or anything is odd: [`Self::read`] knows.

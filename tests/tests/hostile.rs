@@ -29,9 +29,13 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
+        Self::of(FILES)
+    }
+
+    fn of(files: u64) -> Self {
         let sandbox = Sandbox::new();
         let mut ids = Vec::new();
-        for number in 0..FILES {
+        for number in 0..files {
             let content = rnd(number, FILE_BYTES);
             ids.push(ChunkId::of(&content));
             sandbox.write(format!("S/{number}"), content);
@@ -247,6 +251,39 @@ fn a_client_that_stops_reading_takes_no_turns_from_others() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         (stranger, open)
     });
+}
+
+#[test]
+fn what_lands_for_a_client_that_stopped_reading_is_not_held_in_memory() {
+    const STREAMS: usize = 50;
+    let site = Site::of(6000);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let before = site.edge.peak_rss_bytes();
+    let open = runtime.block_on(async {
+        let hello = Hello { window: 1024, ..Hello::new(&site.key) };
+        let stranger = Stranger::connect(site.edge.listen(), &hello).await.unwrap();
+        let (_, repository) = site.stranger(site.edge.listen()).await;
+        let claim = site.key.claim(Some(repository), 600);
+        let mut open = Vec::new();
+        for ids in site.ids.chunks(site.ids.len() / STREAMS) {
+            let Request::Want { claim, kind, reservation, fresh, to, .. } = site.want(claim.clone()) else {
+                unreachable!("a want")
+            };
+            let want = Request::Want { claim, kind, reservation, fresh, to, ids: ids.to_vec() };
+            open.push(stranger.send(&want.encode(), true).await.unwrap());
+        }
+        (stranger, open)
+    });
+    // All of it is fetched, for nobody who reads it.
+    wait_until("the edge has everything", Duration::from_secs(60), || {
+        field(&site.edge.status()["cache"], "entries") >= site.ids.len() as u64
+    });
+    let grown = site.edge.peak_rss_bytes().saturating_sub(before);
+    let landed = site.ids.len() * FILE_BYTES;
+    assert!(grown < 160 << 20, "{} MiB more for {} MiB that landed", grown >> 20, landed >> 20);
+    site.is_honest("meanwhile", &site.edge);
+    drop(open);
+    site.is_honest("afterwards", &site.edge);
 }
 
 #[test]

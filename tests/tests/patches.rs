@@ -118,6 +118,25 @@ fn nodes_carry_patches() {
 }
 
 #[test]
+fn a_warm_edge_has_the_bases_of_patches_too() {
+    let sandbox = Sandbox::new();
+    two_versions(&sandbox);
+    let gateway = Serving::gateway(&sandbox, "gateway", &[]);
+    let edge = Serving::edge(&sandbox, "edge", &gateway, &["--capacity", "1GB"]);
+    let first = client(&sandbox, "warmer", &edge.addr(), &["warm", "set@2"]).run().ok();
+    assert!(first.num("bytes_moved") > 20 * MIB as u64, "{:?}", first.result());
+    let fetched = client(&sandbox, "one", &edge.addr(), &["fetch", "set@2", "D"]).run().ok();
+    assert_tree_equal(&tree_of(sandbox.path("D")), &tree_of(sandbox.path("S")));
+    assert_eq!(fetched.result()["from"]["gateway"], 0);
+    // Also of patches that were there before somebody asked for their bases.
+    let other = Serving::edge(&sandbox, "other", &gateway, &["--capacity", "1GB"]);
+    client(&sandbox, "two", &other.addr(), &["fetch", "set@1", "E"]).run().ok();
+    client(&sandbox, "two", &other.addr(), &["fetch", "set@2", "E"]).run().ok();
+    let again = client(&sandbox, "warmer", &other.addr(), &["warm", "set@2"]).run().ok();
+    assert_eq!(again.num("bytes_moved"), 0, "all of it came with the first version");
+}
+
+#[test]
 fn a_mount_reads_patches() {
     if let Some(why) = Mounted::impossible() {
         return skipped(&why);
