@@ -12,6 +12,8 @@ pub(super) struct PackUse {
     pub(super) id: PackId,
     /// Length of the object in bytes.
     pub(super) len: u64,
+    /// Bytes of all frames in it: what lies between them, and the footer, goes with them.
+    pub(super) frame_bytes: u64,
     /// Bytes of the frames in it that are needed.
     pub(super) live_bytes: u64,
 }
@@ -28,10 +30,11 @@ pub(super) struct Plan {
 /// Chooses packs; at most `repack_bytes` are copied, so that a run has an end and a full disk can take it.
 pub(super) fn plan(packs: &[PackUse], mut repack_bytes: u64) -> Plan {
     let (dead, alive): (Vec<PackUse>, Vec<PackUse>) = packs.iter().partition(|pack| pack.live_bytes == 0);
-    let mut sparse: Vec<PackUse> = alive.into_iter().filter(|pack| pack.live_bytes < pack.len / REPACK_BELOW).collect();
-    // By share: live / len, compared without a division.
+    let mut sparse: Vec<PackUse> =
+        alive.into_iter().filter(|pack| pack.live_bytes < pack.frame_bytes / REPACK_BELOW).collect();
+    // By share: live of all frames, compared without a division.
     sparse.sort_by(|one, other| {
-        let share = |one: &PackUse, other: &PackUse| u128::from(one.live_bytes) * u128::from(other.len);
+        let share = |one: &PackUse, other: &PackUse| u128::from(one.live_bytes) * u128::from(other.frame_bytes);
         share(one, other).cmp(&share(other, one)).then(one.id.cmp(&other.id))
     });
     sparse.retain(|pack| match repack_bytes.checked_sub(pack.live_bytes) {
@@ -100,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    fn pack(number: u8, len: u64, live_bytes: u64) -> PackUse {
-        PackUse { id: PackId::from_bytes([number; 16]), len, live_bytes }
+    fn pack(number: u8, frame_bytes: u64, live_bytes: u64) -> PackUse {
+        PackUse { id: PackId::from_bytes([number; 16]), len: frame_bytes + 500, frame_bytes, live_bytes }
     }
 
     #[test]

@@ -30,13 +30,16 @@ impl Survey {
         self.packs.iter().map(|pack| pack.live_bytes).sum()
     }
 
-    fn enter(&mut self, segment: &Segment) -> Vec<u32> {
+    /// Numbers of a segment's packs, and whether it is the first that lists them.
+    fn enter(&mut self, segment: &Segment) -> Vec<(u32, bool)> {
         let Self { packs, numbers, .. } = self;
         let enter = |pack: &forebay_format::SegmentPack| {
-            *numbers.entry(pack.id).or_insert_with(|| {
-                packs.push(PackUse { id: pack.id, len: pack.len, live_bytes: 0 });
-                u32::try_from(packs.len() - 1).expect("fewer than 2^32 packs")
-            })
+            let known = packs.len();
+            let number = *numbers.entry(pack.id).or_insert_with(|| {
+                packs.push(PackUse { id: pack.id, len: pack.len, frame_bytes: 0, live_bytes: 0 });
+                u32::try_from(known).expect("fewer than 2^32 packs")
+            });
+            (number, packs.len() > known)
         };
         segment.packs.iter().map(enter).collect()
     }
@@ -71,7 +74,11 @@ pub(super) fn survey(repository: &Repository, state: &LogState, live: &mut Live)
             let segment = read_segment(repository, name)?;
             let numbers = survey.enter(&segment);
             for (row, pack) in &segment.rows {
-                survey.count(row, numbers[index((*pack).into())], live);
+                let (number, is_first) = numbers[index((*pack).into())];
+                if is_first {
+                    survey.packs[index(number.into())].frame_bytes += row.header.frame_len();
+                }
+                survey.count(row, number, live);
             }
         }
         let lost = live.lost();
