@@ -267,6 +267,7 @@ impl Run<'_> {
             return Err(GcError::NoRefs);
         }
         let reader = repository.reader()?;
+        live.forget_bases();
         mark(&reader, &state, live, self.cancel)?;
         let survey = survey(repository, &state, live)?;
         let stored: u64 = survey.packs.iter().map(|pack| pack.len).sum();

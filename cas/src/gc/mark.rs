@@ -28,6 +28,8 @@ pub(super) struct Live {
     chunks: BTreeMap<u128, Option<Best>>,
     /// Manifest nodes whose content has been marked, by their whole ids.
     walked: BTreeSet<ChunkId>,
+    /// Those that only patches in kept packs need, and no version: another look at the packs may find that nothing does.
+    bases: Vec<ChunkId>,
 }
 
 impl Live {
@@ -41,6 +43,20 @@ impl Live {
         let before = self.chunks.len();
         self.chunks.entry(key(id)).or_default();
         self.chunks.len() > before
+    }
+
+    /// Adds a chunk that a patch is made of.
+    pub(super) fn insert_base(&mut self, id: ChunkId) {
+        if self.insert(id) {
+            self.bases.push(id);
+        }
+    }
+
+    /// Lets go of what only patches needed.
+    pub(super) fn forget_bases(&mut self) {
+        for id in std::mem::take(&mut self.bases) {
+            self.chunks.remove(&key(id));
+        }
     }
 
     /// The entry of a chunk, if it is alive.

@@ -103,7 +103,7 @@ fn mark_bases(repository: &Repository, state: &LogState, survey: &Survey, live: 
             let number = survey.number(segment.packs[index((*pack).into())].id);
             let is_kept = number.is_some_and(|number| survey.packs[index(number.into())].live_bytes > 0);
             if is_kept && let Some(base) = row.header.base {
-                live.insert(base);
+                live.insert_base(base);
             }
         }
     }
