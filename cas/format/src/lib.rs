@@ -70,7 +70,7 @@ pub use crate::manifest::{
 pub use crate::name::{
     EntryNameError, RefName, RefNameError, StepSpec, StepSpecError, VersionSpec, VersionSpecError, check_entry_name,
 };
-pub use crate::pack::{PackFooter, PackTrailer, TRAILER_LEN};
+pub use crate::pack::{PackFooter, PackTrailer, TRAILER_LEN, scan_frames};
 pub use crate::row::Row;
 pub use crate::segment::{Segment, SegmentPack};
 pub use crate::snapshot::Snapshot;

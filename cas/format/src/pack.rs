@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut};
 
-use crate::frame::take;
+use crate::frame::{FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, take};
 use crate::row::{decode_table, encode_table, need, table_len};
 use crate::{DecodeError, Digest, Limits, PackId, Row};
 
@@ -111,6 +111,26 @@ impl PackTrailer {
     }
 }
 
+/// The frames of a pack whose footer is lost, in their order, found by their headers alone: a header that is damaged hides its
+/// frame and no other. Whoever reads a payload verifies it.
+#[must_use]
+pub fn scan_frames(pack: &[u8]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut at = 0;
+    while let Some(found) = memchr::memmem::find(&pack[at..], &FRAME_MAGIC) {
+        let start = at + found;
+        at = start + 1;
+        let Ok(header) = FrameHeader::decode(&pack[start..]) else { continue };
+        let Ok(offset) = u32::try_from(start) else { break };
+        let row = Row { offset, header };
+        if row.end() <= pack.len() as u64 {
+            at = start + FRAME_HEADER_LEN + header.stored_len as usize;
+            rows.push(row);
+        }
+    }
+    rows
+}
+
 fn by_offset(rows: &[Row]) -> Vec<Row> {
     let mut rows = rows.to_vec();
     rows.sort_unstable_by_key(|row| row.offset);
@@ -135,4 +155,50 @@ fn check_layout(rows: &[Row], frames_len: u64) -> Result<(), DecodeError> {
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChunkId, Codec, FrameKind, StoredId};
+
+    fn append(pack: &mut Vec<u8>, payload: &[u8]) -> Row {
+        let header = FrameHeader {
+            kind: FrameKind::Data,
+            codec: Codec::Raw,
+            depth: 0,
+            id: ChunkId::of(payload),
+            base: None,
+            stored_id: StoredId::from_bytes(*ChunkId::of(payload).as_bytes()),
+            plain_len: u32::try_from(payload.len()).unwrap(),
+            stored_len: u32::try_from(payload.len()).unwrap(),
+        };
+        let row = Row { offset: u32::try_from(pack.len()).unwrap(), header };
+        pack.extend_from_slice(&header.encode());
+        pack.extend_from_slice(payload);
+        row
+    }
+
+    #[test]
+    fn frames_are_found_without_a_footer_whatever_is_damaged() {
+        let mut pack = Vec::new();
+        // A payload that is a frame itself, and a magic that begins nothing.
+        let mut inner = Vec::new();
+        append(&mut inner, b"inside");
+        let mut rows = vec![append(&mut pack, b"one"), append(&mut pack, &inner)];
+        pack.extend_from_slice(&[0; 77]);
+        pack.extend_from_slice(b"FBYFRAM");
+        pack.extend_from_slice(&FRAME_MAGIC);
+        rows.push(append(&mut pack, &[7; 100_000]));
+        rows.push(append(&mut pack, b""));
+        assert_eq!(scan_frames(&pack), rows);
+        // The last one is cut off.
+        assert_eq!(scan_frames(&pack[..pack.len() - 1]), rows[..3]);
+        // A damaged header hides its frame; what lies in the payload shows then, under its own name.
+        let mut damaged = pack.clone();
+        damaged[rows[1].offset as usize + 9] ^= 1;
+        let found: Vec<_> = scan_frames(&damaged).iter().map(Row::id).collect();
+        assert_eq!(found, [rows[0].id(), ChunkId::of(b"inside"), rows[2].id(), rows[3].id()]);
+        assert_eq!(scan_frames(b""), []);
+    }
 }
