@@ -12,11 +12,14 @@ mod survey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_format::{Boundary, GcChange, LogRecord, LogState, PackId, RefName, RefState, SegmentId, Timestamp};
+use forebay_format::{
+    Boundary, GcChange, LogRecord, LogState, PackId, RefName, RefState, SegmentId, SegmentRef, Timestamp,
+};
 
 use self::mark::{Live, mark};
 pub use self::plan::Retention;
 use self::plan::{Plan, plan, without};
+pub(crate) use self::repack::{FrameRuns, SEGMENT_ROWS, footer_rows, whole_payload};
 use self::repack::{Rewritten, copy_pack, rewrite_segments};
 use self::survey::{Survey, survey};
 use crate::cancel::Cancel;
@@ -206,8 +209,8 @@ impl From<LogError> for Halt {
 }
 
 /// An object that the origin has.
-struct Object {
-    len: u64,
+pub(crate) struct Object {
+    pub(crate) len: u64,
     written: Timestamp,
 }
 
@@ -308,33 +311,14 @@ impl Run<'_> {
         let random = repository.around.seed.stream("gc");
         let copied = self.repack(repository, survey, live, &mut plan, generation, &random)?;
         let packs = plan.dead.iter().chain(&plan.repack);
-        let mut condemned: BTreeSet<PackId> = packs.map(|pack| pack.id).collect();
-        let goes = condemned.clone();
-        condemned.extend(orphans.keys());
-        let goes = |pack: PackId| goes.contains(&pack);
-        let Rewritten { dropped, mut segments, .. } = rewrite_segments(repository, state, &goes, generation, &random)?;
-        segments.extend_from_slice(&copied.segments);
-        let change = Boundary { generation, condemned: condemned.into_iter().collect(), dropped };
+        let goes: BTreeSet<PackId> = packs.map(|pack| pack.id).collect();
         if self.cancel.is_cancelled() {
             return Err(GcError::Interrupted);
         }
-        let (time, writer, tool) = stamp(repository);
-        let appended = repository.append::<Halt>(|now| {
-            // The very state that was marked: a commit in between may need what would be condemned.
-            if now.sequence != state.sequence {
-                return Err(Halt::Moved);
-            }
-            let gc = Some(GcChange::Boundary(change.clone()));
-            Ok(LogRecord { gc, segments: segments.clone(), ..empty_record(now, time, writer.clone(), tool.clone()) })
-        });
-        match appended {
-            Ok(_) => {}
-            Err(Halt::Moved) => return Ok(false),
-            Err(Halt::Log(error)) => return Err(error.into()),
+        if !draw_boundary(repository, state, &goes, orphans, &copied, &random)? {
+            return Ok(false);
         }
         self.foretell(&plan, orphans);
-        let index = repository.index()?;
-        index.commit_segments(&copied.segments, &copied.packs)?;
         Ok(true)
     }
 
@@ -460,6 +444,53 @@ impl Run<'_> {
     }
 }
 
+/// Condemns packs: those that go leave all segments, what was copied out of them takes their place, and orphans were in no
+/// segment. The boundary is appended to this very state; `false` if somebody else committed meanwhile, who may need what
+/// would be condemned.
+pub(crate) fn draw_boundary(
+    repository: &mut Repository,
+    state: &LogState,
+    goes: &BTreeSet<PackId>,
+    orphans: &BTreeMap<PackId, u64>,
+    copied: &Stored,
+    random: &crate::rng::Random,
+) -> Result<bool, GcError> {
+    let generation = state.index_generation + 1;
+    let condemned: BTreeSet<PackId> = goes.iter().chain(orphans.keys()).copied().collect();
+    let Rewritten { dropped, mut segments, .. } =
+        rewrite_segments(repository, state, &|pack| goes.contains(&pack), generation, random)?;
+    segments.extend_from_slice(&copied.segments);
+    let change = Boundary { generation, condemned: condemned.into_iter().collect(), dropped };
+    if !append_boundary(repository, state, &change, &segments)? {
+        return Ok(false);
+    }
+    let index = repository.index()?;
+    index.commit_segments(&copied.segments, &copied.packs)?;
+    Ok(true)
+}
+
+/// Appends a boundary to this very state; `false` if the log has moved on.
+pub(crate) fn append_boundary(
+    repository: &mut Repository,
+    state: &LogState,
+    change: &Boundary,
+    segments: &[SegmentRef],
+) -> Result<bool, GcError> {
+    let (time, writer, tool) = stamp(repository);
+    let appended = repository.append::<Halt>(|now| {
+        if now.sequence != state.sequence {
+            return Err(Halt::Moved);
+        }
+        let gc = Some(GcChange::Boundary(change.clone()));
+        Ok(LogRecord { gc, segments: segments.to_vec(), ..empty_record(now, time, writer.clone(), tool.clone()) })
+    });
+    match appended {
+        Ok(_) => Ok(true),
+        Err(Halt::Moved) => Ok(false),
+        Err(Halt::Log(error)) => Err(error.into()),
+    }
+}
+
 /// All versions of all refs.
 fn versions(state: &LogState) -> BTreeSet<(RefName, u64)> {
     let of =
@@ -472,7 +503,11 @@ fn delete(repository: &Repository, path: &str) -> Result<(), GcError> {
 }
 
 /// Objects below a prefix, by their names without folders and this ending. What is named otherwise is not ours.
-fn objects(repository: &Repository, prefix: &str, ending: &str) -> Result<BTreeMap<String, Object>, GcError> {
+pub(crate) fn objects(
+    repository: &Repository,
+    prefix: &str,
+    ending: &str,
+) -> Result<BTreeMap<String, Object>, GcError> {
     let listed = repository.around.runtime.block_on(repository.origin.list_aged(prefix))?;
     let name = |path: &str| Some(path.rsplit('/').next()?.strip_suffix(ending)?.to_owned());
     Ok(listed.into_iter().filter_map(|(path, len, written)| Some((name(&path)?, Object { len, written }))).collect())

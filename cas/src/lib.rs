@@ -12,6 +12,7 @@ mod cancel;
 mod class;
 mod layout;
 mod progress;
+mod seen;
 
 pub mod budgets;
 pub mod chunker;
@@ -31,6 +32,7 @@ pub mod packer;
 pub mod pattern;
 pub mod pieces;
 pub mod push;
+pub mod repair;
 pub mod repository;
 pub mod rng;
 pub mod run;

@@ -4,6 +4,7 @@ mod bases;
 mod commit;
 mod content;
 mod equal;
+mod restore;
 mod sign;
 mod store;
 
@@ -18,6 +19,8 @@ use forebay_format::{
 
 use self::bases::Parent;
 use self::content::{FileOutcome, Worker};
+pub use self::restore::Donor;
+pub(crate) use self::restore::{Chunks, restore};
 pub use self::sign::{Signer, Unsigned};
 use self::store::{Store, Storing};
 use crate::cancel::Cancel;
@@ -267,19 +270,22 @@ fn push_once(
     if storing == Storing::Push {
         repository.prepare_to_write()?;
     }
-    let scan = list(repository, options, progress, cancel)?;
+    let scan = list(repository, &options.paths, &options.exclude, progress, cancel)?;
+    if scan.files.is_empty() && options.step.is_some() {
+        return Err(PushError::NoFiles { path: options.paths.first().cloned().unwrap_or_default() });
+    }
     let index = repository.index()?;
     let generation = repository.state().index_generation;
     let ids = repository.around.seed.stream("packs");
     let parent = if existing.is_some() { None } else { parent(repository, options) };
     let store = Store::new(repository, &index, &ids, storing).with_parent(parent);
     let (made, stored) = store.run(|store| {
-        let outcomes = store_files(repository, &index, store, &scan, options, progress, cancel)?;
+        let outcomes = store_files(repository, &index, store, &scan, options.threads, progress, cancel)?;
         let (changed, vanished) = lost(&scan, &outcomes);
         if changed + vanished > 0 && !options.allow_changed {
             return Err(PushError::Changed { changed, vanished });
         }
-        let (snapshot, totals) = store_tree(repository, store, &scan, &outcomes, options)?;
+        let (snapshot, totals) = store_tree(repository, store, &scan, &outcomes, &options.labels)?;
         // For the place the ref seems to have free: should another writer take it, this is signed again.
         let vouched = sign::sign(repository, store, options, snapshot, totals)?;
         Ok(Made { outcomes, snapshot, totals, vouched })
@@ -337,19 +343,15 @@ fn parent(repository: &mut Repository, options: &PushOptions) -> Option<Parent> 
 /// Lists what is to be stored.
 fn list(
     repository: &Repository,
-    options: &PushOptions,
+    paths: &[PathBuf],
+    exclude: &[String],
     progress: &Progress,
     cancel: &Cancel,
-) -> Result<Scan, PushError> {
+) -> Result<Scan, ScanError> {
     let own_folders: Vec<PathBuf> =
         repository.origin().folder().cloned().into_iter().chain([repository.around.cache.clone()]).collect();
-    let scan_options = ScanOptions { exclude: &options.exclude, own_folders: &own_folders };
-    let notices = Arc::clone(&repository.around.notices);
-    let scan = scan(&options.paths, &scan_options, progress, notices.as_ref(), cancel)?;
-    if scan.files.is_empty() && options.step.is_some() {
-        return Err(PushError::NoFiles { path: options.paths.first().cloned().unwrap_or_default() });
-    }
-    Ok(scan)
+    let scan_options = ScanOptions { exclude, own_folders: &own_folders };
+    scan(paths, &scan_options, progress, repository.around.notices.as_ref(), cancel)
 }
 
 /// What was done so far; the ref's part is filled in later.
@@ -386,7 +388,7 @@ fn store_files(
     index: &LocalIndex,
     store: &Store<'_>,
     scan: &Scan,
-    options: &PushOptions,
+    threads: usize,
     progress: &Progress,
     cancel: &Cancel,
 ) -> Result<Vec<FileOutcome>, PushError> {
@@ -413,7 +415,7 @@ fn store_files(
         }
     };
     let results = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.threads.max(1)).map(|_| task::spawn_scoped(scope, "push", work)).collect();
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| task::spawn_scoped(scope, "push", work)).collect();
         workers.into_iter().map(task::join).collect::<Vec<_>>()
     });
     // The first real error says more than the interruptions it caused.
@@ -432,7 +434,7 @@ fn store_tree(
     store: &Store<'_>,
     scan: &Scan,
     outcomes: &[FileOutcome],
-    options: &PushOptions,
+    labels: &BTreeMap<String, String>,
 ) -> Result<(SnapshotId, forebay_format::Totals), PushError> {
     let mut sink = store.manifest_sink();
     let root = store_dir(&mut sink, &scan.root, scan, outcomes)?;
@@ -441,7 +443,7 @@ fn store_tree(
         mtime: scan.root.mtime,
         root,
         chunker: repository.config.chunker,
-        labels: options.labels.clone(),
+        labels: labels.clone(),
     };
     sink.store(FrameKind::Snapshot, &snapshot.encode())?;
     sink.finish()?;

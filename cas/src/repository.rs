@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_format::{
     ChunkerParams, Cipher, Digest, IdScheme, Limits, LogRecord, LogState, RefChange, RefName, RefVersion,
-    RepositoryConfig, RepositoryId, Segment, SegmentId, Snapshot, SnapshotId, StepSpec, VersionSpec,
+    RepositoryConfig, RepositoryId, Segment, SegmentId, SegmentRef, Snapshot, SnapshotId, StepSpec, VersionSpec,
 };
 use tokio::runtime::Handle;
 
@@ -349,13 +349,7 @@ impl Repository {
             if index.has_segment(name)? {
                 continue;
             }
-            let path = segment_path(name.generation, name.id);
-            let bytes = self.around.runtime.block_on(self.origin.get(&path, Limits::DEFAULT.segment_bytes))?;
-            if Digest::of(&bytes) != name.digest {
-                let source = forebay_format::DecodeError::Checksum { what: "index segment" };
-                return Err(ReadError::Segment { path, source });
-            }
-            let segment = Segment::decode(&bytes).map_err(|source| ReadError::Segment { path, source })?;
+            let segment = self.segment(name)?;
             index.add_segment(name, &segment)?;
             segments += 1;
             rows += segment.rows.len();
@@ -365,6 +359,18 @@ impl Repository {
             self.warn("index-filled", format!("filled the index cache from {segments} segments, {rows} chunks"));
         }
         Ok(())
+    }
+
+    /// Reads a segment that the log names.
+    pub(crate) fn segment(&self, name: &SegmentRef) -> Result<Segment, ReadError> {
+        let path = segment_path(name.generation, name.id);
+        let bytes = self.around.runtime.block_on(self.origin.get(&path, Limits::DEFAULT.segment_bytes))?;
+        let decoded = if Digest::of(&bytes) == name.digest {
+            Segment::decode(&bytes)
+        } else {
+            Err(forebay_format::DecodeError::Checksum { what: "index segment" })
+        };
+        decoded.map_err(|source| ReadError::Segment { path, source })
     }
 
     fn tell_about(&self, index: &LocalIndex) {

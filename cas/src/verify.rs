@@ -3,15 +3,17 @@
 mod packs;
 mod version;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_format::SnapshotId;
+use forebay_format::{ChunkId, FrameKind, PackId, SnapshotId};
 
 use crate::cancel::Cancel;
 use crate::class::{Classify, ErrorClass, chain};
 use crate::log::{Log, LogError};
 use crate::progress::{Notices, Progress, Warning};
 use crate::repository::{ReadError, Repository};
+use crate::sync::Mutex;
 
 /// What to verify and how.
 #[derive(Debug, Clone)]
@@ -69,6 +71,17 @@ impl Classify for VerifyError {
     }
 }
 
+/// What is damaged, by name, for a repair.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    /// Chunks that are missing or wrong in at least one place.
+    pub(crate) chunks: BTreeSet<(FrameKind, ChunkId)>,
+    /// Packs that are not as they were written.
+    pub(crate) packs: BTreeSet<PackId>,
+    /// Damage that no chunk brings back: a manifest that contradicts its own chunks.
+    pub(crate) others: u64,
+}
+
 /// Counts what is found and says each piece of damage as it is found.
 #[derive(Debug)]
 struct Findings<'f> {
@@ -77,12 +90,14 @@ struct Findings<'f> {
     bytes: AtomicU64,
     missing: AtomicU64,
     corrupt: AtomicU64,
+    damaged: Mutex<Damage>,
 }
 
 impl<'f> Findings<'f> {
     fn new(notices: &'f dyn Notices) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { notices, chunks: zero(), bytes: zero(), missing: zero(), corrupt: zero() }
+        let damaged = Mutex::default();
+        Self { notices, chunks: zero(), bytes: zero(), missing: zero(), corrupt: zero(), damaged }
     }
 
     fn good(&self, bytes: u64) {
@@ -90,18 +105,57 @@ impl<'f> Findings<'f> {
         Progress::add(&self.bytes, bytes);
     }
 
-    /// Takes damage in; anything else stops.
-    fn bad(&self, what: &str, error: ReadError) -> Result<(), VerifyError> {
+    /// Takes damage in that shows in a chunk of this kind; anything else stops.
+    fn bad(&self, what: &str, kind: FrameKind, error: ReadError) -> Result<(), VerifyError> {
         if error.class() != ErrorClass::Corrupt {
             return Err(error.into());
         }
+        {
+            let mut damaged = self.damaged.lock();
+            match error.chunk() {
+                Some(id) => _ = damaged.chunks.insert((error.kind().unwrap_or(kind), id)),
+                None => damaged.others += 1,
+            }
+        }
+        self.count(what, &error);
+        Ok(())
+    }
+
+    /// As [`Self::bad`]; this chunk cannot be read, and it may be the one or what it is made of that is damaged.
+    fn bad_chunk(&self, what: &str, kind: FrameKind, id: ChunkId, error: ReadError) -> Result<(), VerifyError> {
+        self.bad(what, kind, error)?;
+        self.damaged.lock().chunks.insert((kind, id));
+        Ok(())
+    }
+
+    /// An index segment that cannot be read.
+    fn bad_segment(&self, error: ReadError) -> Result<(), VerifyError> {
+        if error.class() != ErrorClass::Corrupt {
+            return Err(error.into());
+        }
+        self.damaged.lock().others += 1;
+        self.count("index", &error);
+        Ok(())
+    }
+
+    /// A pack is not as it was written, whatever becomes of its chunks.
+    fn bad_pack(&self, pack: PackId) {
+        self.damaged.lock().packs.insert(pack);
+    }
+
+    /// Damage that is none of a single chunk.
+    fn corrupt(&self, message: String) {
+        Progress::add(&self.corrupt, 1);
+        self.say("corrupt", message);
+    }
+
+    fn count(&self, what: &str, error: &ReadError) {
         let (kind, counter) = match error {
             ReadError::Missing { .. } | ReadError::Pack { .. } => ("missing", &self.missing),
             _ => ("corrupt", &self.corrupt),
         };
         Progress::add(counter, 1);
-        self.say(kind, format!("{what}: {}", chain(&error)));
-        Ok(())
+        self.say(kind, format!("{what}: {}", chain(error)));
     }
 
     /// How much damage has been found so far.
@@ -134,6 +188,16 @@ pub fn verify(
     progress: &Progress,
     cancel: &Cancel,
 ) -> Result<VerifyReport, VerifyError> {
+    find(repository, options, progress, cancel).map(|(report, _damage)| report)
+}
+
+/// As [`verify`], with what is damaged by name.
+pub(crate) fn find(
+    repository: &mut Repository,
+    options: &VerifyOptions,
+    progress: &Progress,
+    cancel: &Cancel,
+) -> Result<(VerifyReport, Damage), VerifyError> {
     let notices = std::sync::Arc::clone(&repository.around.notices);
     let findings = Findings::new(notices.as_ref());
     match options.version {
@@ -152,7 +216,8 @@ pub fn verify(
             version::verify_manifests(repository, log.state(), cancel, &findings)?;
         }
     }
-    Ok(findings.report())
+    let report = findings.report();
+    Ok((report, findings.damaged.into_inner()))
 }
 
 /// Whether something with this key is in the sample.
@@ -164,4 +229,10 @@ fn is_sampled(key: &[u8], seed: &[u8; 32], percent: f64) -> bool {
     let mut first = [0; 4];
     first.copy_from_slice(&hash.as_bytes()[..4]);
     f64::from(u32::from_le_bytes(first)) < percent / 100.0 * f64::from(u32::MAX)
+}
+
+/// About how much of a total is in the sample, for the progress shown.
+#[expect(clippy::cast_possible_truncation, reason = "a part of a u64 fits, and it is only shown")]
+fn sampled(total: u64, percent: f64) -> u64 {
+    (total as f64 * percent.clamp(0.0, 100.0) / 100.0) as u64
 }

@@ -314,6 +314,13 @@ pub(crate) struct VerifyArgs {
     /// Read only part of the files (of a version) or packs (of everything)
     #[arg(long, value_name = "N%", value_parser = percentage)]
     pub(crate) sample: Option<f64>,
+    /// Store again what is damaged, from --from, from the nodes of --node and from what is whole here, and replace damaged
+    /// objects; these are kept under quarantine/
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Where lost chunks may be: the folder that was pushed or a copy of it, or another repository
+    #[arg(long, value_name = "PATH|URL", requires = "repair")]
+    pub(crate) from: Vec<String>,
 }
 
 /// `64KiB`, `1GB`, plain bytes.

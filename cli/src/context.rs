@@ -155,6 +155,14 @@ impl<'o> Context<'o> {
         })
     }
 
+    /// Opens another repository to read from. What is remembered of it lies beside what is remembered of this one, for it may
+    /// be a copy that goes by the same name.
+    pub(crate) fn other_repository(&self, url: &str) -> Result<Repository, Failure> {
+        let around = self.surroundings();
+        let cache = around.cache.join("others");
+        Ok(Repository::open(Origin::open(url, &self.settings.store)?, Surroundings { cache, ..around })?)
+    }
+
     fn origin(&self) -> Result<Origin, Failure> {
         Ok(Origin::open(&self.settings.values.repo, &self.settings.store)?)
     }

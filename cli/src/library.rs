@@ -10,7 +10,7 @@ use forebay_transfer::client::Client;
 use forebay_transfer::source::ask_all;
 use forebay_transfer::{ClaimMaker, Identity, IdentityError, NodeAddr, NodeSource};
 use forebay_transfer_proto::request::Reservation;
-use forebay_transfer_proto::{Claim, Purpose, Reply, Request, SchedulerConfig, Statement};
+use forebay_transfer_proto::{Claim, LinkProfile, Purpose, Reply, Request, SchedulerConfig, Statement};
 
 use crate::args::node::TransferArgs;
 use crate::context::Context;
@@ -95,20 +95,7 @@ fn open_through(
     long: bool,
 ) -> Result<Opened, Failure> {
     let first = nodes[0].clone();
-    let identity = identity(context)?;
-    let profile = how.tier.profile(ROUND_TRIP, context.settings.memory_bytes / 4);
-    let client = Client::new(identity.clone(), nodes, context.shared_clock());
-    let client = Arc::new(client.with_window(profile.connection_window_bytes));
-    let claim = Claim {
-        repository: None,
-        tenant: context.settings.values.tenant.clone(),
-        job: context.settings.values.job.clone(),
-        dataset: name.to_string(),
-        class: how.class.to_string(),
-        tier: how.tier.to_string(),
-        not_after: 0,
-    };
-    claim.check().map_err(Failure::usage)?;
+    let Asking { client, identity, claim, profile } = Asking::new(context, nodes, name.to_string(), how)?;
     let claims = ClaimMaker::new(identity.clone(), context.shared_clock(), claim.clone());
     let (version, step) = match wanted {
         Wanted::Version(version, _) => (version.clone(), false),
@@ -122,10 +109,7 @@ fn open_through(
     let claims = ClaimMaker::new(identity, context.shared_clock(), Claim { repository: Some(repository), ..claim });
     let folder = LocalIndex::folder_of(&context.settings.values.cache_dir, repository);
     let index = Arc::new(if long { LocalIndex::in_memory(&folder) } else { LocalIndex::open(&folder) });
-    let scheduling = SchedulerConfig { runs_in_flight_max: profile.runs_in_flight, ..SchedulerConfig::default() };
-    let reservation = Reservation(context.random("reservation"));
-    let source = NodeSource::new(client, network, context.shared_clock(), claims, reservation, scheduling);
-    let reader = ChunkReader::new(Arc::new(source), index);
+    let reader = ChunkReader::new(Arc::new(node_source(context, network, client, claims, profile)), index);
     let version = RefVersion {
         sequence: statement.sequence,
         snapshot: statement.snapshot,
@@ -137,6 +121,61 @@ fn open_through(
         step: statement.step,
     };
     Ok(Opened { name, version, repository, reader })
+}
+
+/// Who asks which nodes, and for what.
+struct Asking {
+    client: Arc<Client>,
+    identity: Identity,
+    claim: Claim,
+    profile: LinkProfile,
+}
+
+impl Asking {
+    fn new(context: &Context<'_>, nodes: Vec<NodeAddr>, dataset: String, how: &TransferArgs) -> Result<Self, Failure> {
+        let identity = identity(context)?;
+        let profile = how.tier.profile(ROUND_TRIP, context.settings.memory_bytes / 4);
+        let client = Client::new(identity.clone(), nodes, context.shared_clock());
+        let client = Arc::new(client.with_window(profile.connection_window_bytes));
+        let claim = Claim {
+            repository: None,
+            tenant: context.settings.values.tenant.clone(),
+            job: context.settings.values.job.clone(),
+            dataset,
+            class: how.class.to_string(),
+            tier: how.tier.to_string(),
+            not_after: 0,
+        };
+        claim.check().map_err(Failure::usage)?;
+        Ok(Self { client, identity, claim, profile })
+    }
+}
+
+fn node_source(
+    context: &Context<'_>,
+    network: tokio::runtime::Handle,
+    client: Arc<Client>,
+    claims: ClaimMaker,
+    profile: LinkProfile,
+) -> NodeSource {
+    let scheduling = SchedulerConfig { runs_in_flight_max: profile.runs_in_flight, ..SchedulerConfig::default() };
+    let reservation = Reservation(context.random("reservation"));
+    NodeSource::new(client, network, context.shared_clock(), claims, reservation, scheduling)
+}
+
+/// The chunks that these nodes have of a repository, whatever its refs say. `dataset` stands on the bill.
+pub(crate) fn chunks_of(
+    context: &Context<'_>,
+    nodes: Vec<NodeAddr>,
+    repository: RepositoryId,
+    dataset: &str,
+) -> Result<ChunkReader, Failure> {
+    let how = TransferArgs::default();
+    let Asking { client, identity, claim, profile } = Asking::new(context, nodes, dataset.to_owned(), &how)?;
+    let claims = ClaimMaker::new(identity, context.shared_clock(), Claim { repository: Some(repository), ..claim });
+    let index = Arc::new(LocalIndex::in_memory(&context.settings.values.cache_dir));
+    let source = node_source(context, context.network()?, client, claims, profile);
+    Ok(ChunkReader::new(Arc::new(source), index))
 }
 
 /// The nodes to read through.

@@ -9,6 +9,7 @@ use forebay_format::{
 use super::GcError;
 use crate::cancel::Cancel;
 use crate::repository::{ChunkReader, ReadError};
+use crate::seen::short_id;
 
 /// Where the best frame of a live chunk lies: that of least depth, so that chains of patches never lead in a circle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +22,7 @@ pub(super) struct Best {
     pub(super) len: u32,
 }
 
-/// The live chunks, told apart by the first sixteen bytes of their ids: two that share them by chance are not to be expected
-/// in any repository, and to forge one that shares another's takes 2^128 tries. About 45 bytes a chunk.
+/// The live chunks by their short ids. About 45 bytes a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     chunks: BTreeMap<u128, Option<Best>>,
@@ -41,7 +41,7 @@ impl Live {
     /// Adds a chunk; says whether it is new.
     pub(super) fn insert(&mut self, id: ChunkId) -> bool {
         let before = self.chunks.len();
-        self.chunks.entry(key(id)).or_default();
+        self.chunks.entry(short_id(id)).or_default();
         self.chunks.len() > before
     }
 
@@ -55,18 +55,18 @@ impl Live {
     /// Lets go of what only patches needed.
     pub(super) fn forget_bases(&mut self) {
         for id in std::mem::take(&mut self.bases) {
-            self.chunks.remove(&key(id));
+            self.chunks.remove(&short_id(id));
         }
     }
 
     /// The entry of a chunk, if it is alive.
     pub(super) fn get_mut(&mut self, id: ChunkId) -> Option<&mut Option<Best>> {
-        self.chunks.get_mut(&key(id))
+        self.chunks.get_mut(&short_id(id))
     }
 
     /// Whether the frame of a chunk in this pack is the one that keeps it.
     pub(super) fn is_best(&self, id: ChunkId, pack: u32) -> bool {
-        self.chunks.get(&key(id)).copied().flatten().is_some_and(|best| best.pack == pack)
+        self.chunks.get(&short_id(id)).copied().flatten().is_some_and(|best| best.pack == pack)
     }
 
     /// Forgets where frames lie, not what is alive.
@@ -78,12 +78,6 @@ impl Live {
     pub(super) fn lost(&self) -> usize {
         self.chunks.values().filter(|best| best.is_none()).count()
     }
-}
-
-fn key(id: ChunkId) -> u128 {
-    let mut first = [0; 16];
-    first.copy_from_slice(&id.as_bytes()[..16]);
-    u128::from_be_bytes(first)
 }
 
 /// Marks what all versions lead to. What a mark before has walked is not walked again.

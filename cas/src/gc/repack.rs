@@ -9,10 +9,9 @@ use forebay_format::{
 use super::GcError;
 use super::mark::Live;
 use super::plan::PackUse;
-use super::survey::read_segment;
 use crate::codec::Decoder;
 use crate::numbers::{index, length};
-use crate::packer::{PackKind, Packer, segment_path};
+use crate::packer::{PackError, PackKind, Packer, segment_path};
 use crate::progress::Warning;
 use crate::repository::Repository;
 use crate::rng::Random;
@@ -21,7 +20,7 @@ use crate::run::FrameRun;
 /// Frames are handed on in runs of this size.
 const RUN_BYTES: usize = 4 << 20;
 /// Rows of a segment that is written anew, as many as a push writes.
-const SEGMENT_ROWS: usize = 200_000;
+pub(crate) const SEGMENT_ROWS: usize = 200_000;
 
 /// Copies the live frames of a pack, as they are stored. `false` if anything in it is not as it should be: such a pack stays
 /// where it is.
@@ -38,29 +37,50 @@ pub(super) fn copy_pack(
         tell(repository, &path);
         return Ok(false);
     };
-    let mut runs = [FrameRun::default(), FrameRun::default()];
+    let mut runs = FrameRuns::default();
     let (mut decoder, mut buffer) = (Decoder::new(), Vec::new());
     for row in rows.iter().filter(|row| live.is_best(row.id(), number)) {
         let Some(payload) = whole_payload(row, &bytes, &mut decoder, &mut buffer) else {
             tell(repository, &path);
             return Ok(false);
         };
-        let kind = if row.header.kind == FrameKind::Data { PackKind::Data } else { PackKind::Manifest };
-        let run = &mut runs[kind as usize];
-        run.push(&row.header, payload);
-        if run.bytes.len() >= RUN_BYTES {
-            packer.add(kind, std::mem::take(run))?;
-        }
+        runs.push(&row.header, payload, packer)?;
     }
-    for (kind, run) in [PackKind::Data, PackKind::Manifest].into_iter().zip(runs) {
-        if !run.is_empty() {
-            packer.add(kind, run)?;
-        }
-    }
+    runs.finish(packer)?;
     Ok(true)
 }
 
-fn footer_rows(id: PackId, bytes: &[u8]) -> Option<Vec<Row>> {
+/// Frames on their way into other packs, as they are stored.
+#[derive(Default)]
+pub(crate) struct FrameRuns([FrameRun; 2]);
+
+impl FrameRuns {
+    /// Adds a frame to the packs of its kind.
+    pub(crate) fn push(
+        &mut self,
+        header: &FrameHeader,
+        payload: &[u8],
+        packer: &mut Packer<'_>,
+    ) -> Result<(), PackError> {
+        let kind = if header.kind == FrameKind::Data { PackKind::Data } else { PackKind::Manifest };
+        let run = &mut self.0[kind as usize];
+        run.push(header, payload);
+        if run.bytes.len() >= RUN_BYTES { packer.add(kind, std::mem::take(run)) } else { Ok(()) }
+    }
+
+    /// Hands on what is left.
+    pub(crate) fn finish(self, packer: &mut Packer<'_>) -> Result<(), PackError> {
+        for (kind, run) in [PackKind::Data, PackKind::Manifest].into_iter().zip(self.0) {
+            if !run.is_empty() {
+                packer.add(kind, run)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a pack by its own footer, in the order of the frames; `None` if the footer is damaged.
+pub(crate) fn footer_rows(id: PackId, bytes: &[u8]) -> Option<Vec<Row>> {
     let trailer_at = bytes.len().checked_sub(TRAILER_LEN)?;
     let trailer = PackTrailer::decode(&bytes[trailer_at..]).ok()?;
     let footer_at = trailer_at.checked_sub(index(trailer.footer_len.into()))?;
@@ -69,7 +89,12 @@ fn footer_rows(id: PackId, bytes: &[u8]) -> Option<Vec<Row>> {
 }
 
 /// The payload of a frame that is what it was when it was stored.
-fn whole_payload<'b>(row: &Row, bytes: &'b [u8], decoder: &mut Decoder, buffer: &mut Vec<u8>) -> Option<&'b [u8]> {
+pub(crate) fn whole_payload<'b>(
+    row: &Row,
+    bytes: &'b [u8],
+    decoder: &mut Decoder,
+    buffer: &mut Vec<u8>,
+) -> Option<&'b [u8]> {
     let frame = bytes.get(index(row.offset.into())..index(row.end()))?;
     let is_it = FrameHeader::decode(frame).ok()? == row.header;
     let payload = &frame[FRAME_HEADER_LEN..];
@@ -100,7 +125,7 @@ pub(super) fn rewrite_segments(
     let mut rewritten = Rewritten::default();
     let mut open = Segment { generation, packs: Vec::new(), rows: Vec::new() };
     for name in &state.segments {
-        let segment = read_segment(repository, name)?;
+        let segment = repository.segment(name)?;
         if !segment.packs.iter().any(|pack| goes(pack.id)) {
             continue;
         }

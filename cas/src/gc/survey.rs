@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use forebay_format::{Digest, Limits, LogState, PackId, Row, Segment, SegmentRef};
+use forebay_format::{LogState, PackId, Row, Segment};
 
 use super::GcError;
 use super::mark::{Best, Live};
 use super::plan::PackUse;
 use crate::numbers::{index, length};
-use crate::packer::segment_path;
-use crate::repository::{ReadError, Repository};
+use crate::repository::Repository;
 
 /// All packs that live segments list. Numbers count in the order in which segments list them first.
 #[derive(Debug, Default)]
@@ -71,7 +70,7 @@ pub(super) fn survey(repository: &Repository, state: &LogState, live: &mut Live)
         live.forget_places();
         let mut survey = Survey::default();
         for name in &state.segments {
-            let segment = read_segment(repository, name)?;
+            let segment = repository.segment(name)?;
             let numbers = survey.enter(&segment);
             for (row, pack) in &segment.rows {
                 let (number, is_first) = numbers[index((*pack).into())];
@@ -98,7 +97,7 @@ pub(super) fn survey(repository: &Repository, state: &LogState, live: &mut Live)
 /// Adds the bases of all patches that lie in packs which something keeps.
 fn mark_bases(repository: &Repository, state: &LogState, survey: &Survey, live: &mut Live) -> Result<(), GcError> {
     for name in &state.segments {
-        let segment = read_segment(repository, name)?;
+        let segment = repository.segment(name)?;
         for (row, pack) in &segment.rows {
             let number = survey.number(segment.packs[index((*pack).into())].id);
             let is_kept = number.is_some_and(|number| survey.packs[index(number.into())].live_bytes > 0);
@@ -108,17 +107,4 @@ fn mark_bases(repository: &Repository, state: &LogState, survey: &Survey, live: 
         }
     }
     Ok(())
-}
-
-/// Reads a live segment from the origin.
-pub(super) fn read_segment(repository: &Repository, name: &SegmentRef) -> Result<Segment, GcError> {
-    let path = segment_path(name.generation, name.id);
-    let read = repository.origin.get(&path, Limits::DEFAULT.segment_bytes);
-    let bytes = repository.around.runtime.block_on(read)?;
-    let decoded = if Digest::of(&bytes) == name.digest {
-        Segment::decode(&bytes)
-    } else {
-        Err(forebay_format::DecodeError::Checksum { what: "index segment" })
-    };
-    Ok(decoded.map_err(|source| ReadError::Segment { path, source })?)
 }

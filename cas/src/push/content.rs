@@ -125,7 +125,8 @@ impl<'w, 's> Worker<'w, 's> {
             Progress::add(&self.progress.files, 1);
             return Ok(FileOutcome::OtherName);
         }
-        let outcome = match self.reuse(file)? {
+        let known = if self.store.is_choosy() { None } else { self.reuse(file)? };
+        let outcome = match known {
             Some(record) => {
                 Progress::add(&self.progress.bytes, file.stamp.size);
                 FileOutcome::Reused(record)

@@ -66,6 +66,8 @@ pub(super) struct Store<'s> {
     claimed: [Mutex<BTreeSet<(FrameKind, ChunkId)>>; SHARDS],
     failed: AtomicBool,
     storing: Storing,
+    /// The only chunks that are taken, and each once; `None`: all that are new.
+    wanted: Option<Mutex<BTreeSet<(FrameKind, ChunkId)>>>,
     /// The version whose chunks new ones may be patches of.
     pub(super) parent: Option<Parent>,
     pub(super) counts: Counts,
@@ -83,6 +85,7 @@ impl<'s> Store<'s> {
             claimed: std::array::from_fn(|_| Mutex::default()),
             failed: AtomicBool::new(false),
             storing,
+            wanted: None,
             parent: None,
             counts: Counts::default(),
         }
@@ -91,6 +94,21 @@ impl<'s> Store<'s> {
     /// As it is, with a version to compare new chunks with.
     pub(super) fn with_parent(self, parent: Option<Parent>) -> Self {
         Self { parent, ..self }
+    }
+
+    /// As it is, for these chunks alone, wherever the index says that they are.
+    pub(super) fn only(self, wanted: BTreeSet<(FrameKind, ChunkId)>) -> Self {
+        Self { wanted: Some(Mutex::new(wanted)), ..self }
+    }
+
+    /// The chunks of [`Self::only`] that nobody has brought yet.
+    pub(super) fn left(&self) -> BTreeSet<(FrameKind, ChunkId)> {
+        self.wanted.as_ref().map(|wanted| wanted.lock().clone()).unwrap_or_default()
+    }
+
+    /// Whether what the index knows is stored again.
+    pub(super) const fn is_choosy(&self) -> bool {
+        self.wanted.is_some()
     }
 
     /// Runs `work` beside the packer. When it succeeds, all its chunks are durable and listed in segments; when it fails,
@@ -167,6 +185,9 @@ impl<'s> Store<'s> {
 
     /// Whether this thread is to store a chunk: nobody has it and no other thread claimed it.
     fn claim(&self, kind: FrameKind, id: ChunkId) -> Result<bool, PushError> {
+        if let Some(wanted) = &self.wanted {
+            return Ok(wanted.lock().remove(&(kind, id)));
+        }
         let known = self.index.locate(id)?.iter().any(|place| place.row.header.kind == kind);
         Ok(!known && self.shard(id).lock().insert((kind, id)))
     }

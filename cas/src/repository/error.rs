@@ -232,6 +232,15 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// What the chunk it is about was wanted as, where that is known.
+    pub(crate) const fn kind(&self) -> Option<FrameKind> {
+        match self {
+            Self::Missing { kind, .. } | Self::Content { kind, .. } => Some(*kind),
+            Self::Kind { wanted, .. } => Some(*wanted),
+            _ => None,
+        }
+    }
+
     /// The chunk it is about.
     #[must_use]
     pub const fn chunk(&self) -> Option<ChunkId> {

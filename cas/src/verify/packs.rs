@@ -1,11 +1,12 @@
 //! Verifying everything that is stored: segments, footers, every frame of every pack, and the padding between.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_format::{
-    Digest, FRAME_HEADER_LEN, Limits, LogState, PackFooter, PackId, PackTrailer, Row, Segment, SegmentPack, TRAILER_LEN,
+    FRAME_HEADER_LEN, Limits, LogState, PackFooter, PackId, PackTrailer, Row, Segment, SegmentPack, SegmentRef,
+    TRAILER_LEN,
 };
 
 use super::{Findings, VerifyError, VerifyOptions, is_sampled};
@@ -14,7 +15,7 @@ use crate::class::{Classify, ErrorClass};
 use crate::codec::{CodecError, Decoder};
 use crate::numbers::{index, length};
 use crate::origin::{Origin, OriginError};
-use crate::packer::{pack_path, segment_path};
+use crate::packer::pack_path;
 use crate::progress::Progress;
 use crate::repository::{ChunkReader, ReadError, Repository, decode_frame};
 use crate::sync::Mutex;
@@ -38,19 +39,23 @@ pub(super) fn verify(
     findings: &Findings<'_>,
     reader: Option<&ChunkReader>,
 ) -> Result<(), VerifyError> {
-    let seed: [u8; 32] = repository.around.seed.stream("sample").bytes();
-    let mut packs = listed_packs(repository, state, findings)?;
-    packs.retain(|id, _| is_sampled(id.as_bytes(), &seed, options.sample_percent));
-    Progress::add(&progress.bytes_total, packs.values().map(|listed| listed.pack.len).sum());
-    let next = Mutex::new(packs.values());
+    let listing = Mutex::new(Listing {
+        repository,
+        segments: state.segments.iter(),
+        open: Vec::new().into_iter(),
+        seen: BTreeSet::new(),
+        seed: repository.around.seed.stream("sample").bytes(),
+        sample_percent: options.sample_percent,
+    });
     let work = || -> Result<(), VerifyError> {
         let mut decoder = Decoder::new();
         loop {
-            let Some(listed) = next.lock().next() else { return Ok(()) };
+            let next = listing.lock().next(findings, progress)?;
+            let Some(listed) = next else { return Ok(()) };
             if cancel.is_cancelled() {
                 return Err(VerifyError::Interrupted);
             }
-            verify_pack(repository, listed, reader, &mut decoder, findings)?;
+            verify_pack(repository, &listed, reader, &mut decoder, findings)?;
             Progress::add(&progress.bytes, listed.pack.len);
         }
     };
@@ -62,46 +67,47 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Reads all live segments from the origin.
-fn listed_packs(
-    repository: &Repository,
-    state: &LogState,
-    findings: &Findings<'_>,
-) -> Result<BTreeMap<PackId, Listed>, VerifyError> {
-    let mut packs: BTreeMap<PackId, Listed> = BTreeMap::new();
-    for name in &state.segments {
-        let path = segment_path(name.generation, name.id);
-        let read = repository.around.runtime.block_on(repository.origin.get(&path, Limits::DEFAULT.segment_bytes));
-        let segment = match read {
-            Ok(bytes) => decode_segment(&path, &bytes, name.digest),
-            Err(source) => Err(ReadError::Origin(source)),
-        };
-        let segment = match segment {
-            Ok(segment) => segment,
-            Err(error) => {
-                findings.bad("index", error)?;
-                continue;
-            }
-        };
-        for (row, number) in segment.rows {
-            let pack = segment.packs[index(number.into())];
-            packs.entry(pack.id).or_insert_with(|| Listed { pack, rows: Vec::new() }).rows.push(row);
-        }
-    }
-    for listed in packs.values_mut() {
-        listed.rows.sort_unstable_by_key(|row| row.offset);
-        listed.rows.dedup();
-    }
-    Ok(packs)
+/// The packs of all live segments, one segment in memory at a time, each pack once: a segment lists a pack whole or not at all.
+struct Listing<'l> {
+    repository: &'l Repository,
+    segments: std::slice::Iter<'l, SegmentRef>,
+    open: std::vec::IntoIter<Listed>,
+    seen: BTreeSet<PackId>,
+    seed: [u8; 32],
+    sample_percent: f64,
 }
 
-fn decode_segment(path: &str, bytes: &[u8], digest: Digest) -> Result<Segment, ReadError> {
-    let decoded = if Digest::of(bytes) == digest {
-        Segment::decode(bytes)
-    } else {
-        Err(forebay_format::DecodeError::Checksum { what: "index segment" })
-    };
-    decoded.map_err(|source| ReadError::Segment { path: path.to_owned(), source })
+impl Listing<'_> {
+    /// The next pack of the sample. How much there is to read shows segment by segment.
+    fn next(&mut self, findings: &Findings<'_>, progress: &Progress) -> Result<Option<Listed>, VerifyError> {
+        loop {
+            if let Some(listed) = self.open.next() {
+                return Ok(Some(listed));
+            }
+            let Some(name) = self.segments.next() else { return Ok(None) };
+            match self.repository.segment(name) {
+                Ok(segment) => self.open = self.listed(segment).into_iter(),
+                Err(error) => findings.bad_segment(error)?,
+            }
+            Progress::add(&progress.bytes_total, self.open.as_slice().iter().map(|listed| listed.pack.len).sum());
+        }
+    }
+
+    fn listed(&mut self, segment: Segment) -> Vec<Listed> {
+        let Self { seen, seed, sample_percent, .. } = self;
+        let mut take =
+            |pack: &SegmentPack| is_sampled(pack.id.as_bytes(), seed, *sample_percent) && seen.insert(pack.id);
+        let mut packs: Vec<Option<Listed>> =
+            segment.packs.iter().map(|pack| take(pack).then(|| Listed { pack: *pack, rows: Vec::new() })).collect();
+        for (row, number) in segment.rows {
+            if let Some(listed) = &mut packs[index(number.into())] {
+                listed.rows.push(row);
+            }
+        }
+        let mut packs: Vec<Listed> = packs.into_iter().flatten().collect();
+        packs.iter_mut().for_each(|listed| listed.rows.sort_unstable_by_key(|row| row.offset));
+        packs
+    }
 }
 
 /// Reads a whole pack and checks each byte of it.
@@ -121,13 +127,15 @@ fn verify_pack(
                 return Err(ReadError::Origin(source).into());
             }
             Progress::add(&findings.missing, length(listed.rows.len()));
+            findings.bad_pack(id);
+            findings.damaged.lock().chunks.extend(listed.rows.iter().map(|row| (row.header.kind, row.id())));
             findings.say("missing", format!("{path} with {} chunks: {source}", listed.rows.len()));
             return Ok(());
         }
     };
     if let Err(source) = check_footer(id, &bytes, &listed.rows) {
-        Progress::add(&findings.corrupt, 1);
-        findings.say("corrupt", format!("{path}: {source}"));
+        findings.bad_pack(id);
+        findings.corrupt(format!("{path}: {source}"));
     }
     let mut buffer = Vec::new();
     let mut end = 0;
@@ -139,12 +147,18 @@ fn verify_pack(
         };
         match result {
             Ok(()) => findings.good(row.header.plain_len.into()),
-            Err(error) => findings.bad(&path, error)?,
+            Err(error) => {
+                // What a patch is made of may be damaged elsewhere.
+                if error.chunk() == Some(row.id()) {
+                    findings.bad_pack(id);
+                }
+                findings.bad_chunk(&path, row.header.kind, row.id(), error)?;
+            }
         }
         let padding = bytes.get(end..index(row.offset.into())).unwrap_or_default();
         if padding.iter().any(|byte| *byte != 0) {
-            Progress::add(&findings.corrupt, 1);
-            findings.say("corrupt", format!("{path}: the padding before {} is not zero", row.offset));
+            findings.bad_pack(id);
+            findings.corrupt(format!("{path}: the padding before {} is not zero", row.offset));
         }
         end = index(row.end());
     }

@@ -1,15 +1,14 @@
 //! Verifying versions: every node, every chunk, every whole file.
 
-use std::collections::BTreeSet;
+use forebay_format::{Directory, Entry, EntryKind, FileDigest, FileEntry, FrameKind, LogState, SnapshotId, Totals};
 
-use forebay_format::{ChunkId, Directory, Entry, EntryKind, FileDigest, FileEntry, FrameKind, LogState, SnapshotId};
-
-use super::{Findings, VerifyError, VerifyOptions, is_sampled};
+use super::{Findings, VerifyError, VerifyOptions, is_sampled, sampled};
 use crate::cancel::Cancel;
 use crate::content::read_file;
 use crate::pieces::PieceReader;
 use crate::progress::Progress;
 use crate::repository::{ChunkReader, ReadError, Repository, locate};
+use crate::seen::SeenChunks;
 use crate::sync::Mutex;
 use crate::task;
 use crate::tree::{entries, for_each_chunk, list_ids, push_name};
@@ -28,19 +27,23 @@ pub(super) fn verify(
 ) -> Result<(), VerifyError> {
     let reader = repository.reader()?;
     let seed: [u8; 32] = repository.around.seed.stream("sample").bytes();
-    let Some(files) = files_of(&reader, version, cancel, findings, &mut BTreeSet::new())? else { return Ok(()) };
-    let files: Vec<_> = files.into_iter().filter(|(path, _)| is_sampled(path, &seed, options.sample_percent)).collect();
-    Progress::add(&progress.files_total, files.len() as u64);
-    Progress::add(&progress.bytes_total, files.iter().map(|(_, file)| file.size).sum());
-    let next = Mutex::new(files.iter());
+    let mut walk = Walk::new(&reader, cancel, findings);
+    let Some(totals) = walk.enter(version)? else { return Ok(()) };
+    Progress::add(&progress.files_total, sampled(totals.files, options.sample_percent));
+    Progress::add(&progress.bytes_total, sampled(totals.bytes, options.sample_percent));
+    let walk = Mutex::new(walk);
     let work = || -> Result<(), VerifyError> {
         let mut pieces = PieceReader::new(&reader);
         loop {
-            let Some((path, file)) = next.lock().next() else { return Ok(()) };
+            let next = walk.lock().next_file()?;
+            let Some((path, file)) = next else { return Ok(()) };
+            if !is_sampled(&path, &seed, options.sample_percent) {
+                continue;
+            }
             if cancel.is_cancelled() {
                 return Err(VerifyError::Interrupted);
             }
-            verify_file(&mut pieces, path, file, findings)?;
+            verify_file(&mut pieces, &path, &file, findings)?;
             Progress::add(&progress.files, 1);
             Progress::add(&progress.bytes, file.size);
         }
@@ -65,70 +68,105 @@ pub(super) fn verify_manifests(
         Err(ReadError::Segment { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let mut seen = BTreeSet::new();
+    let mut walk = Walk::new(&reader, cancel, findings);
     for version in state.refs.iter().flat_map(|one| &one.versions) {
         if let Some(envelope) = version.envelope
             && let Err(error) = locate(reader.index(), envelope, FrameKind::Envelope)
         {
-            findings.bad(&format!("signature of snapshot {}", version.snapshot), error)?;
+            let what = format!("signature of snapshot {}", version.snapshot);
+            findings.bad_chunk(&what, FrameKind::Envelope, envelope, error)?;
         }
-        let Some(files) = files_of(&reader, version.snapshot, cancel, findings, &mut seen)? else { continue };
-        for (path, file) in files {
-            let listed = for_each_chunk(&reader, &file, |chunk| {
-                if seen.insert(chunk.id) {
-                    locate(reader.index(), chunk.id, FrameKind::Data)?;
+        if walk.enter(version.snapshot)?.is_none() {
+            continue;
+        }
+        while let Some((path, file)) = walk.next_file()? {
+            let name = String::from_utf8_lossy(&path);
+            let listed = for_each_chunk::<VerifyError>(&reader, &file, |chunk| {
+                if !walk.seen.insert(chunk.id) {
+                    return Ok(());
                 }
-                Ok::<_, ReadError>(())
+                match locate(reader.index(), chunk.id, FrameKind::Data) {
+                    Ok(_place) => Ok(()),
+                    Err(error) => findings.bad_chunk(&name, FrameKind::Data, chunk.id, error),
+                }
             });
-            if let Err(error) = listed {
-                findings.bad(&String::from_utf8_lossy(&path), error)?;
+            match listed {
+                // A damaged list of chunks hides the rest of the file.
+                Err(VerifyError::Read(error)) => findings.bad(&name, FrameKind::List, error)?,
+                other => other?,
             }
         }
     }
     Ok(())
 }
 
-/// Reads the whole manifest of a version. Damaged folders are counted and left out; `None` if the snapshot itself is.
-fn files_of(
-    reader: &ChunkReader,
-    version: SnapshotId,
-    cancel: &Cancel,
-    findings: &Findings<'_>,
-    seen: &mut BTreeSet<ChunkId>,
-) -> Result<Option<Vec<NamedFile>>, VerifyError> {
-    let snapshot = match reader.snapshot(version) {
-        Ok(snapshot) => snapshot,
-        Err(error) => {
-            findings.bad(&format!("snapshot {version}"), error)?;
-            return Ok(None);
-        }
-    };
-    let mut files = Vec::new();
-    let mut todo: Vec<(Vec<u8>, Directory)> = vec![(Vec::new(), snapshot.root)];
-    while let Some((path, directory)) = todo.pop() {
-        if cancel.is_cancelled() {
-            return Err(VerifyError::Interrupted);
-        }
-        // A folder that another version has too has been looked at with everything below it.
-        if !seen.insert(directory.node) {
-            continue;
-        }
-        match entries(reader, &path, &directory) {
-            Ok(entries) => entries.into_iter().for_each(|entry| sort_in(entry, &path, &mut todo, &mut files)),
-            Err(error) => findings.bad(&format!("folder {:?}", String::from_utf8_lossy(&path)), error)?,
-        }
-    }
-    files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(Some(files))
+/// The files of versions, one folder in memory at a time. What was met before, in this version or another, is left out with
+/// everything below it.
+struct Walk<'w, 'f> {
+    reader: &'w ChunkReader,
+    cancel: &'w Cancel,
+    findings: &'w Findings<'f>,
+    todo: Vec<(Vec<u8>, Directory)>,
+    files: std::vec::IntoIter<NamedFile>,
+    seen: SeenChunks,
 }
 
-fn sort_in(entry: Entry, above: &[u8], todo: &mut Vec<(Vec<u8>, Directory)>, files: &mut Vec<NamedFile>) {
-    let mut path = above.to_vec();
-    push_name(&mut path, &entry.name);
-    match entry.kind {
-        EntryKind::Dir(directory) => todo.push((path, directory)),
-        EntryKind::File(file) => files.push((path, file)),
-        EntryKind::Symlink(_) => {}
+impl<'w, 'f> Walk<'w, 'f> {
+    fn new(reader: &'w ChunkReader, cancel: &'w Cancel, findings: &'w Findings<'f>) -> Self {
+        let files = Vec::new().into_iter();
+        Self { reader, cancel, findings, todo: Vec::new(), files, seen: SeenChunks::default() }
+    }
+
+    /// Goes on with a version; says what it holds, or `None` if its snapshot is damaged.
+    fn enter(&mut self, version: SnapshotId) -> Result<Option<Totals>, VerifyError> {
+        match self.reader.snapshot(version) {
+            Ok(snapshot) => {
+                self.todo.push((Vec::new(), snapshot.root));
+                Ok(Some(snapshot.root.totals))
+            }
+            Err(error) => {
+                let what = format!("snapshot {version}");
+                self.findings.bad_chunk(&what, FrameKind::Snapshot, version.chunk_id(), error)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The next file with its relative path. Damaged folders are counted and left out.
+    fn next_file(&mut self) -> Result<Option<NamedFile>, VerifyError> {
+        loop {
+            if let Some(file) = self.files.next() {
+                return Ok(Some(file));
+            }
+            let Some((path, directory)) = self.todo.pop() else { return Ok(None) };
+            if self.cancel.is_cancelled() {
+                return Err(VerifyError::Interrupted);
+            }
+            if !self.seen.insert(directory.node) {
+                continue;
+            }
+            match entries(self.reader, &path, &directory) {
+                Ok(entries) => self.sort_in(entries, &path),
+                Err(error) => {
+                    let what = format!("folder {:?}", String::from_utf8_lossy(&path));
+                    self.findings.bad(&what, FrameKind::Tree, error)?;
+                }
+            }
+        }
+    }
+
+    fn sort_in(&mut self, entries: Vec<Entry>, above: &[u8]) {
+        let mut files = Vec::new();
+        for entry in entries {
+            let mut path = above.to_vec();
+            push_name(&mut path, &entry.name);
+            match entry.kind {
+                EntryKind::Dir(directory) => self.todo.push((path, directory)),
+                EntryKind::File(file) => files.push((path, file)),
+                EntryKind::Symlink(_) => {}
+            }
+        }
+        self.files = files.into_iter();
     }
 }
 
@@ -147,16 +185,15 @@ fn verify_file(
     match read {
         Ok(()) if FileDigest::from(hasher.finalize()) == file.digest => count_good(pieces.chunks(), file, findings),
         Ok(()) => {
-            Progress::add(&findings.corrupt, 1);
-            findings
-                .say("corrupt", format!("{name}: its chunks are right, the whole file is not what the manifest says"));
+            findings.damaged.lock().others += 1;
+            findings.corrupt(format!("{name}: its chunks are right, the whole file is not what the manifest says"));
             Ok(())
         }
         Err(error) => {
             let found = findings.damage();
             each_chunk(pieces.chunks(), &name, file, findings)?;
             // Every chunk is right on its own: what the manifest says of them is not.
-            if findings.damage() == found { findings.bad(&name, error) } else { Ok(()) }
+            if findings.damage() == found { findings.bad(&name, FrameKind::Data, error) } else { Ok(()) }
         }
     }
 }
@@ -177,11 +214,11 @@ fn each_chunk(reader: &ChunkReader, name: &str, file: &FileEntry, findings: &Fin
             findings.good(plain.len() as u64);
             Ok(())
         }
-        Err(error) => findings.bad(name, error),
+        Err(error) => findings.bad_chunk(name, FrameKind::Data, chunk.id, error),
     });
     match listed {
         // A damaged list of chunks hides the rest of the file.
-        Err(VerifyError::Read(error)) => findings.bad(name, error),
+        Err(VerifyError::Read(error)) => findings.bad(name, FrameKind::List, error),
         other => other,
     }
 }
