@@ -161,6 +161,7 @@ impl Sandbox {
             env,
             cwd: self.dir.path().to_path_buf(),
             change_user: self.changes_user(),
+            under: Vec::new(),
             prelude: String::new(),
             redirect: String::new(),
             stdout: Stdout::Capture,
@@ -221,6 +222,7 @@ pub struct Command {
     env: Vec<(OsString, OsString)>,
     cwd: PathBuf,
     change_user: bool,
+    under: Vec<OsString>,
     prelude: String,
     redirect: String,
     stdout: Stdout,
@@ -268,6 +270,12 @@ impl Command {
     /// Shell commands that run first in the same process: `ulimit -n 256`, `umask 077`.
     pub fn prelude(mut self, prelude: &str) -> Self {
         self.prelude = format!("{prelude};");
+        self
+    }
+
+    /// Another program with its arguments that starts the binary: `strace -f`.
+    pub fn under<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.under = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
         self
     }
 
@@ -321,6 +329,7 @@ impl Command {
             words.extend(["setpriv".into(), format!("--reuid={id}").into(), format!("--regid={id}").into()]);
             words.push("--clear-groups".into());
         }
+        words.extend(self.under);
         words.push(self.binary.into());
         words.extend(self.args);
         let mut command = process::Command::new(&words[0]);
