@@ -1,6 +1,6 @@
 # Everything builds into ${FOREBAY_TARGET:-$HOME/.cache/forebay-target} with one profile; see scripts/env.sh.
 SHELL := /bin/bash
-.PHONY: help build demo test bench bench-wire soak fuzz fmt clean-cache
+.PHONY: help build demo test bench bench-wire soak torture-store fuzz fmt clean-cache
 
 help:
 	@echo 'make demo    push, change, push again, fetch and verify real data'
@@ -9,6 +9,7 @@ help:
 	@echo 'make bench   the store against cp, medians'
 	@echo 'make bench-wire   nodes against a raw quinn loop, medians'
 	@echo 'make soak    the long forms of the fault tests'
+	@echo 'make torture-store   the store with calls that fail or kill at every point, and the figures'
 	@echo 'make fuzz    fuzz every decoder (SECONDS_EACH=60)'
 	@echo 'make fmt     format the sources'
 	@echo 'make clean-cache   remove what these commands keep outside the clone'
@@ -31,6 +32,9 @@ bench-wire:
 
 soak:
 	@scripts/test.sh soak
+
+torture-store:
+	@scripts/test.sh torture
 
 fuzz:
 	@scripts/fuzz.sh

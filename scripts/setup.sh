@@ -23,6 +23,7 @@ system_packages() {
     command -v pkg-config >/dev/null || missing+=(pkg-config)
     has_libclang || missing+=(libclang-dev)
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+    command -v strace >/dev/null || missing+=(strace)
     command -v setpriv >/dev/null || missing+=(util-linux)
     command -v fusermount3 >/dev/null || missing+=(fuse3)
     [ ${#missing[@]} = 0 ] && return

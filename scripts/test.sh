@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# usage: test.sh [soak]
+# usage: test.sh [soak|torture]
 # make test: everything a change has to pass, cheap checks first. make soak: only the tests, in their long forms.
+# make torture-store: of these only the torture of the store, with its figures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/env.sh
@@ -112,14 +113,25 @@ soak() {
     step 'long tests' cargo nextest run --locked --workspace --profile soak
 }
 
+torture() {
+    export FOREBAY_SOAK=1
+    step 'build' cargo build --locked --workspace --all-targets
+    step 'torture' cargo nextest run --locked --workspace --profile soak --success-output immediate \
+        -E 'binary(torture) | binary(rot)'
+}
+
 case ${1:-} in
-'' | soak) ;;
+'' | soak | torture) ;;
 *)
     current=usage
-    echo 'usage: test.sh [soak]' >&2
+    echo 'usage: test.sh [soak|torture]' >&2
     exit 2
     ;;
 esac
 step 'set-up' scripts/setup.sh test
 use_ccache
-if [ "${1:-}" = soak ]; then soak; else everything; fi
+case ${1:-} in
+soak) soak ;;
+torture) torture ;;
+*) everything ;;
+esac
