@@ -1,7 +1,8 @@
 //! A store under torture: system calls that fail or kill at the n-th time, for all n, files that cannot grow, kills at random.
 //!
-//! After each fault: everything acknowledged is there and right, no ref is torn, and the next run works. strace makes the faults;
-//! its n-th call is the n-th of each thread. The short form takes every seventh point; `make torture-store` takes all and prints
+//! After each fault: everything acknowledged is there and right, no ref is torn, and the next run works. What was not synced would
+//! still be there, for nobody turns the power off: a job that could not sync something of the repository has to fail.
+//! strace makes the faults; its n-th call is the n-th of each thread. The short form takes each sync and every seventh point of the others; `make torture-store` takes all and prints
 //! what happened.
 #![allow(clippy::disallowed_methods, reason = "real processes need real time")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -29,7 +30,7 @@ const CALLS: [&str; 11] = [
     "fallocate",
 ];
 
-/// No series is longer than this; one that were would show in the figures.
+/// No series is longer than this.
 const MOST_POINTS: usize = 400;
 
 /// A repository with one version of S that was acknowledged, and S changed since: some chunks new, some patched, one file gone.
@@ -131,14 +132,16 @@ fn check(ready: &Ready, sandbox: &Sandbox, job: Job, acknowledged: bool, what: &
 #[derive(Default)]
 struct Figures {
     faults: usize,
+    /// Of these at a sync of the repository, all refused.
+    syncs: usize,
     acknowledged: usize,
 }
 
 impl Figures {
     #[expect(clippy::print_stderr, reason = "the figures are what `make torture-store` is for")]
     fn show(&self, what: &str) {
-        let Self { faults, acknowledged } = self;
-        eprintln!("{what:<52} {faults:>5} faults {acknowledged:>5} acknowledged, all of them there");
+        let Self { faults, syncs, acknowledged } = self;
+        eprintln!("{what:<52} {faults:>5} faults, {syncs:>3} at syncs, {acknowledged:>5} acknowledged and there");
     }
 }
 
@@ -155,24 +158,32 @@ fn can_trace() -> bool {
 /// Where a fault struck.
 enum Struck {
     Nowhere,
-    /// A file: the case that is tested.
+    /// A sync of something in the repository.
+    Sync,
+    /// Any other call for a file.
     File,
-    /// Something that is no file: the queue that wakes a thread, a pipe, the name of a thread.
+    /// Nothing that Forebay keeps: a queue that wakes a thread, a pipe, a library that is loaded.
     Other,
 }
 
-fn struck(trace: &Path) -> Struck {
-    let text = fs::read_to_string(trace).unwrap_or_default();
-    let injected = |line: &&str| line.contains("(INJECTED)") || line.contains("+++ killed by SIGKILL +++");
-    if !text.lines().any(|line| injected(&line)) {
-        return Struck::Nowhere;
-    }
-    let is_other = |line: &str| {
-        ["<anon_inode:", "<pipe:", "<socket:", "</proc/", "\"/proc/", "\"/sys/"]
-            .iter()
-            .any(|other| line.contains(other))
+fn struck(sandbox: &Sandbox, trace: &Path) -> Struck {
+    let text = fs::read_to_string(trace).unwrap();
+    let injected: Vec<&str> = text.lines().filter(|line| line.contains("(INJECTED)")).collect();
+    let ours = fs::canonicalize(sandbox.path("")).unwrap().display().to_string();
+    let is_sync = |line: &&str| line.contains("sync(") && line.contains(&format!("{ours}/repo/"));
+    let is_other = |line: &&str| {
+        let elsewhere = line.contains("\"/") && !line.contains(&format!("\"{ours}/"));
+        elsewhere || ["<anon_inode:", "<pipe:", "<socket:", "</proc/"].iter().any(|sign| line.contains(sign))
     };
-    if text.lines().filter(|line| line.contains("(INJECTED)")).any(is_other) { Struck::Other } else { Struck::File }
+    if injected.iter().any(is_sync) {
+        Struck::Sync
+    } else if injected.iter().any(is_other) {
+        Struck::Other
+    } else if injected.is_empty() && !text.contains("+++ killed by SIGKILL +++") {
+        Struck::Nowhere
+    } else {
+        Struck::File
+    }
 }
 
 /// One run of a job with a fault at the n-th of these calls.
@@ -183,21 +194,26 @@ fn strike(sandbox: &Sandbox, job: Job, calls: &str, fault: &str, n: usize) -> (O
     let words =
         ["strace", "-f", "-y", "-qq", "-o", trace.to_str().unwrap(), "-e", &format!("trace={calls}"), "-e", &inject];
     let outcome = sandbox.command(job.args()).under(words).start().wait_unchecked();
-    let struck = struck(&trace);
+    let struck = struck(sandbox, &trace);
     (outcome, struck)
 }
 
 /// A fault at all points of a series, until none is left to strike at.
 fn series(ready: &Ready, job: Job, calls: &str, fault: &str) -> Figures {
     let mut figures = Figures::default();
-    let step = if soak() { 1 } else { 7 };
-    for n in (1..MOST_POINTS).step_by(step) {
+    let step = if soak() || calls == "fsync" { 1 } else { 7 };
+    for n in (1..).step_by(step) {
+        assert!(n < MOST_POINTS, "{job:?} has more points at {calls}");
         let sandbox = copy(ready);
         let (outcome, struck) = strike(&sandbox, job, calls, fault, n);
         let what = format!("{job:?}, {calls} number {n}: {fault}");
         match struck {
-            Struck::Nowhere => return figures,
+            Struck::Nowhere => break,
             Struck::Other => continue,
+            Struck::Sync => {
+                assert_ne!(outcome.code(), 0, "{what}: acknowledged, and not synced: {outcome:?}");
+                figures.syncs += 1;
+            }
             Struck::File => {}
         }
         if !fault.starts_with("signal=") {
@@ -232,10 +248,13 @@ fn all_series(job: Job, faults: &[&str]) {
                 figures.show(&format!("{job:?}: {calls} {fault}"));
             }
             sum.faults += figures.faults;
+            sum.syncs += figures.syncs;
             sum.acknowledged += figures.acknowledged;
         }
         sum.show(&format!("{job:?}: all calls {fault}"));
         assert!(sum.faults >= CALLS.len() / 2, "hardly a fault struck: {}", sum.faults);
+        let syncs_fail = fault.starts_with("error=") && job != Job::Rebuild;
+        assert!(!syncs_fail || sum.syncs > 0, "{job:?}: no sync of the repository failed");
     }
 }
 

@@ -80,6 +80,20 @@ impl PackFooter {
         Ok(Self { pack, rows })
     }
 
+    /// Reads the footer at the end of a whole pack.
+    ///
+    /// # Errors
+    /// As [`PackTrailer::decode`] and [`Self::decode`]; [`DecodeError::Truncated`] if the bytes have no place for a footer.
+    pub fn of_pack(pack: PackId, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let cut =
+            |needed: usize| DecodeError::Truncated { what: "pack", needed: needed as u64, len: bytes.len() as u64 };
+        let (front, trailer) = bytes.split_last_chunk::<TRAILER_LEN>().ok_or_else(|| cut(TRAILER_LEN))?;
+        let trailer = PackTrailer::decode(trailer)?;
+        let footer_len = trailer.footer_len as usize;
+        let frames_len = front.len().checked_sub(footer_len).ok_or_else(|| cut(TRAILER_LEN + footer_len))?;
+        Self::decode(pack, &trailer, frames_len as u64, &front[frames_len..])
+    }
+
     /// The rows in the order of their frames in the pack.
     #[must_use]
     pub fn rows_by_offset(&self) -> Vec<Row> {

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use forebay_format::{
-    Digest, FRAME_HEADER_LEN, FrameHeader, FrameKind, Limits, LogState, PackFooter, PackId, PackTrailer, Row, Segment,
-    SegmentId, SegmentPack, SegmentRef, TRAILER_LEN,
+    Digest, FRAME_HEADER_LEN, FrameHeader, FrameKind, Limits, LogState, PackFooter, PackId, Row, Segment, SegmentId,
+    SegmentPack, SegmentRef,
 };
 
 use super::GcError;
@@ -81,11 +81,7 @@ impl FrameRuns {
 
 /// The rows of a pack by its own footer, in the order of the frames; `None` if the footer is damaged.
 pub(crate) fn footer_rows(id: PackId, bytes: &[u8]) -> Option<Vec<Row>> {
-    let trailer_at = bytes.len().checked_sub(TRAILER_LEN)?;
-    let trailer = PackTrailer::decode(&bytes[trailer_at..]).ok()?;
-    let footer_at = trailer_at.checked_sub(index(trailer.footer_len.into()))?;
-    let footer = PackFooter::decode(id, &trailer, length(footer_at), &bytes[footer_at..trailer_at]).ok()?;
-    Some(footer.rows_by_offset())
+    Some(PackFooter::of_pack(id, bytes).ok()?.rows_by_offset())
 }
 
 /// The payload of a frame that is what it was when it was stored.

@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_format::{
-    FRAME_HEADER_LEN, Limits, LogState, PackFooter, PackId, PackTrailer, Row, Segment, SegmentPack, SegmentRef,
-    TRAILER_LEN,
-};
+use forebay_format::{FRAME_HEADER_LEN, Limits, LogState, PackFooter, PackId, Row, Segment, SegmentPack, SegmentRef};
 
 use super::{Findings, VerifyError, VerifyOptions, is_sampled};
 use crate::cancel::Cancel;
@@ -190,16 +187,16 @@ async fn read_pack(origin: &Arc<Origin>, path: &str) -> Result<Bytes, OriginErro
 
 /// Checks trailer and footer, and that footer and segments say the same.
 fn check_footer(id: PackId, bytes: &[u8], rows: &[Row]) -> Result<(), forebay_format::DecodeError> {
-    let what = "pack";
-    let cut = || forebay_format::DecodeError::Truncated { what, needed: length(TRAILER_LEN), len: length(bytes.len()) };
-    let trailer_at = bytes.len().checked_sub(TRAILER_LEN).ok_or_else(cut)?;
-    let trailer = PackTrailer::decode(&bytes[trailer_at..])?;
-    let footer_at = trailer_at.checked_sub(index(trailer.footer_len.into())).ok_or_else(cut)?;
-    let footer = PackFooter::decode(id, &trailer, length(footer_at), &bytes[footer_at..trailer_at])?;
+    let footer = PackFooter::of_pack(id, bytes)?;
     let actual = length(footer.rows.len());
     if footer.rows_by_offset() == rows {
         return Ok(());
     }
     let claimed = length(rows.len());
-    Err(forebay_format::DecodeError::Contradiction { what, field: "chunks, by index and by footer", claimed, actual })
+    Err(forebay_format::DecodeError::Contradiction {
+        what: "pack",
+        field: "chunks, by index and by footer",
+        claimed,
+        actual,
+    })
 }
