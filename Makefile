@@ -1,12 +1,12 @@
 # Everything builds into ${FOREBAY_TARGET:-$HOME/.cache/forebay-target} with one profile; see scripts/env.sh.
 SHELL := /bin/bash
-.PHONY: help build demo test bench bench-wire soak torture-store fuzz fmt clean-cache
+.PHONY: help build demo test bench-store bench-wire soak torture-store fuzz fmt clean-cache
 
 help:
 	@echo 'make demo    push, change, push again, fetch and verify real data'
 	@echo 'make test    everything a change has to pass'
 	@echo 'make build   the forebay binary'
-	@echo 'make bench   the store against cp, medians'
+	@echo 'make bench-store   the store against cp, borg, restic and casync, medians'
 	@echo 'make bench-wire   nodes against a raw quinn loop, medians'
 	@echo 'make soak    the long forms of the fault tests'
 	@echo 'make torture-store   the store with calls that fail or kill at every point, and the figures'
@@ -24,7 +24,7 @@ demo:
 test:
 	@scripts/test.sh
 
-bench:
+bench-store:
 	@scripts/bench/store.sh
 
 bench-wire:

@@ -26,6 +26,11 @@ system_packages() {
     command -v strace >/dev/null || missing+=(strace)
     command -v setpriv >/dev/null || missing+=(util-linux)
     command -v fusermount3 >/dev/null || missing+=(fuse3)
+    if [ "$purpose" = bench ]; then
+        command -v borg >/dev/null || missing+=(borgbackup)
+        command -v restic >/dev/null || missing+=(restic)
+        command -v casync >/dev/null || missing+=(casync)
+    fi
     [ ${#missing[@]} = 0 ] && return
     say "installing with apt-get: ${missing[*]} (a minute or two)"
     as_root apt-get update -qq

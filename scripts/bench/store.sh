@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make bench: the store on set A and B (scripts/data/make_dataset.py), beside `cp -r` and sync of the same tree.
-# Rounds are interleaved; the table shows medians and the spread. ROUNDS=3 by default.
+# make bench-store: the store on set A and B (scripts/data/make_dataset.py), beside `cp -r` with sync, borg, restic, casync and,
+# where it is installed (`cargo install rustic-rs`), rustic. Rounds are interleaved; ROUNDS=3 by default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/env.sh
