@@ -38,6 +38,7 @@ pub mod rng;
 pub mod run;
 pub mod scan;
 pub mod source;
+pub mod spool;
 pub mod sync;
 pub mod task;
 pub mod tree;

@@ -4,6 +4,8 @@ mod bases;
 mod commit;
 mod content;
 mod equal;
+mod manifest;
+mod pipeline;
 mod restore;
 mod sign;
 mod store;
@@ -13,12 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use forebay_format::{
-    ChunkId, Directory, Entry, EntryKind, FileEntry, FrameKind, LogState, RefName, RefVersion, Snapshot, SnapshotId,
-};
+use forebay_format::{ChunkId, FrameKind, LogState, RefName, RefVersion, Snapshot, SnapshotId};
 
 use self::bases::Parent;
-use self::content::{FileOutcome, Worker};
+use self::manifest::{Manifest, Remembered};
+use self::pipeline::Pipeline;
 pub use self::restore::Donor;
 pub(crate) use self::restore::{Chunks, restore};
 pub use self::sign::{Signer, Unsigned};
@@ -31,10 +32,9 @@ use crate::log::LogError;
 use crate::packer::PackError;
 use crate::progress::{Progress, Warning};
 use crate::repository::{OpenError, ReadError, Repository};
-use crate::scan::{Scan, ScanDir, ScanError, ScanKind, ScanOptions, scan};
-use crate::sync::Mutex;
-use crate::task;
-use crate::tree::{NodeSink, build_directory};
+use crate::scan::{Attributes, Scan, ScanError, ScanOptions, scan};
+use crate::spool::{Spool, SpoolError};
+use crate::tree::NodeSink;
 
 /// Records of files written to the index at once.
 const STATS_BATCH: usize = 4096;
@@ -178,6 +178,9 @@ pub enum PushError {
         /// What was to be stored.
         new: SnapshotId,
     },
+    /// What was stored cannot be noted.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
     /// An encoder failed.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -212,6 +215,7 @@ impl Classify for PushError {
             Self::Changed { .. } => ErrorClass::Partial,
             Self::NoFiles { .. } => ErrorClass::Usage,
             Self::Conflict { .. } | Self::StepTaken { .. } | Self::Collected => ErrorClass::Conflict,
+            Self::Spool(source) => source.class(),
             Self::Codec(source) => source.class(),
             Self::Pack(source) => source.class(),
             Self::Open(source) => source.class(),
@@ -271,7 +275,7 @@ fn push_once(
         repository.prepare_to_write()?;
     }
     let scan = list(repository, &options.paths, &options.exclude, progress, cancel)?;
-    if scan.files.is_empty() && options.step.is_some() {
+    if scan.files == 0 && options.step.is_some() {
         return Err(PushError::NoFiles { path: options.paths.first().cloned().unwrap_or_default() });
     }
     let index = repository.index()?;
@@ -279,41 +283,50 @@ fn push_once(
     let ids = repository.around.seed.stream("packs");
     let parent = if existing.is_some() { None } else { parent(repository, options) };
     let store = Store::new(repository, &index, &ids, storing).with_parent(parent);
-    let (made, stored) = store.run(|store| {
-        let outcomes = store_files(repository, &index, store, &scan, options.threads, progress, cancel)?;
-        let (changed, vanished) = lost(&scan, &outcomes);
+    let ((made, remembered), stored) = store.run(|store| {
+        let skipped = scan.skipped;
+        let tree = store_tree(repository, &index, store, scan, options.threads, progress, cancel)?;
+        let (changed, vanished) = (tree.changed, tree.vanished);
         if changed + vanished > 0 && !options.allow_changed {
             return Err(PushError::Changed { changed, vanished });
         }
-        let (snapshot, totals) = store_tree(repository, store, &scan, &outcomes, &options.labels)?;
+        let totals = tree.root.totals;
+        let snapshot = store_snapshot(repository, store, &tree, options.labels.clone())?;
         // For the place the ref seems to have free: should another writer take it, this is signed again.
         let vouched = sign::sign(repository, store, options, snapshot, totals)?;
-        Ok(Made { outcomes, snapshot, totals, vouched })
+        let (mode, shape) = (tree.attributes.mode, tree.shape);
+        let made = Made { snapshot, totals, mode, shape, vouched, skipped, changed, vanished };
+        Ok((made, tree.remembered))
     })?;
     // Everything is durable and remembered; the ref has not moved yet.
     if cancel.is_cancelled() {
         return Err(PushError::Interrupted);
     }
-    let mut report = report(&scan, &made, &store, stored.bytes);
+    let mut report = report(&made, &store, stored.bytes);
     drop(store);
     if let Some(version) = existing {
-        equal::check(repository, &scan, &made, version, options, &mut report)?;
+        equal::check(repository, &made, version, options, &mut report)?;
     } else if options.dry_run {
         commit::rehearse(repository.state(), options, &mut report);
     } else {
         let stored = commit::commit(repository, &index, options, generation, &made, stored, &mut report)?;
         index.commit_segments(&stored.segments, &stored.packs)?;
-        remember(repository, &index, &scan, &made.outcomes, generation)?;
+        remember(&index, remembered, generation)?;
     }
     Ok(report)
 }
 
 /// What a push has stored before it moves the ref.
 struct Made {
-    outcomes: Vec<FileOutcome>,
     snapshot: SnapshotId,
     totals: forebay_format::Totals,
+    /// Of the root folder.
+    mode: u32,
+    shape: equal::Shape,
     vouched: Option<sign::Vouched>,
+    skipped: u64,
+    changed: u64,
+    vanished: u64,
 }
 
 /// The version that has the step already.
@@ -350,13 +363,12 @@ fn list(
 ) -> Result<Scan, ScanError> {
     let own_folders: Vec<PathBuf> =
         repository.origin().folder().cloned().into_iter().chain([repository.around.cache.clone()]).collect();
-    let scan_options = ScanOptions { exclude, own_folders: &own_folders };
+    let scan_options = ScanOptions { exclude, own_folders: &own_folders, cache: &repository.around.cache };
     scan(paths, &scan_options, progress, repository.around.notices.as_ref(), cancel)
 }
 
 /// What was done so far; the ref's part is filled in later.
-fn report(scan: &Scan, made: &Made, store: &Store<'_>, stored_bytes: u64) -> PushReport {
-    let (changed, vanished) = lost(scan, &made.outcomes);
+fn report(made: &Made, store: &Store<'_>, stored_bytes: u64) -> PushReport {
     let counts = &store.counts;
     PushReport {
         snapshot: made.snapshot,
@@ -369,121 +381,45 @@ fn report(scan: &Scan, made: &Made, store: &Store<'_>, stored_bytes: u64) -> Pus
         new_chunks: counts.new_chunks.load(Ordering::Relaxed),
         new_bytes: counts.new_bytes.load(Ordering::Relaxed),
         stored_bytes,
-        skipped: scan.skipped,
-        changed,
-        vanished,
+        skipped: made.skipped,
+        changed: made.changed,
+        vanished: made.vanished,
     }
 }
 
-/// Files that changed while they were read, and names that vanished.
-fn lost(scan: &Scan, outcomes: &[FileOutcome]) -> (u64, u64) {
-    let count = |wanted: fn(&FileOutcome) -> bool| outcomes.iter().filter(|outcome| wanted(outcome)).count() as u64;
-    let changed = count(|outcome| matches!(outcome, FileOutcome::Changed(_)));
-    (changed, scan.vanished + count(|outcome| matches!(outcome, FileOutcome::Vanished)))
-}
-
-/// Reads and stores all files with several threads. The outcomes are in the order of the scan's files.
-fn store_files(
+/// Reads and stores all files with several threads, and the manifest of everything as they come.
+fn store_tree(
     repository: &Repository,
     index: &LocalIndex,
     store: &Store<'_>,
-    scan: &Scan,
+    scan: Scan,
     threads: usize,
     progress: &Progress,
     cancel: &Cancel,
-) -> Result<Vec<FileOutcome>, PushError> {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<Option<FileOutcome>>> =
-        Mutex::new(std::iter::repeat_with(|| None).take(scan.files.len()).collect());
-    let notices = repository.around.notices.as_ref();
-    let work = || -> Result<(), PushError> {
-        let mut worker = Worker::new(repository, index, store, scan, progress);
-        loop {
-            let batch = content::next_batch(&next, &scan.files);
-            if batch.is_empty() {
-                return worker.finish();
-            }
-            for number in batch {
-                if cancel.is_cancelled() || store.has_failed() {
-                    worker.finish()?;
-                    return Err(PushError::Interrupted);
-                }
-                let outcome = worker.store_file(number)?;
-                content::tell(&outcome, &scan.path(&scan.files[number]), notices);
-                outcomes.lock()[number] = Some(outcome);
-            }
-        }
-    };
-    let results = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.max(1)).map(|_| task::spawn_scoped(scope, "push", work)).collect();
-        workers.into_iter().map(task::join).collect::<Vec<_>>()
-    });
-    // The first real error says more than the interruptions it caused.
-    let mut results: Vec<_> = results.into_iter().filter_map(Result::err).collect();
-    results.sort_by_key(|error| matches!(error, PushError::Interrupted));
-    if let Some(error) = results.into_iter().next() {
-        return Err(error);
-    }
-    let outcomes = outcomes.into_inner();
-    Ok(outcomes.into_iter().map(|outcome| outcome.expect("every number was handed out once and done")).collect())
+) -> Result<manifest::Stored, PushError> {
+    let Scan { bases, root, items, hard_links, vanished, .. } = scan;
+    let mut manifest = Manifest::new(store, root, &hard_links, &repository.around.cache);
+    let (bases, hard_links) = (bases.as_slice(), &hard_links);
+    let pipeline = Pipeline { repository, index, store, bases, hard_links, progress, cancel };
+    pipeline.run(items.read()?, threads, |item| manifest.take(item))?;
+    let stored = manifest.finish()?;
+    Ok(manifest::Stored { vanished: stored.vanished + vanished, ..stored })
 }
 
-/// Stores the manifest bottom-up and the snapshot.
-fn store_tree(
+/// Stores the snapshot that names a tree.
+fn store_snapshot(
     repository: &Repository,
     store: &Store<'_>,
-    scan: &Scan,
-    outcomes: &[FileOutcome],
-    labels: &BTreeMap<String, String>,
-) -> Result<(SnapshotId, forebay_format::Totals), PushError> {
+    tree: &manifest::Stored,
+    labels: BTreeMap<String, String>,
+) -> Result<SnapshotId, PushError> {
     let mut sink = store.manifest_sink();
-    let root = store_dir(&mut sink, &scan.root, scan, outcomes)?;
-    let snapshot = Snapshot {
-        mode: scan.root.mode,
-        mtime: scan.root.mtime,
-        root,
-        chunker: repository.config.chunker,
-        labels: labels.clone(),
-    };
+    let chunker = repository.config.chunker;
+    let Attributes { mode, mtime } = tree.attributes;
+    let snapshot = Snapshot { mode, mtime, root: tree.root, chunker, labels };
     sink.store(FrameKind::Snapshot, &snapshot.encode())?;
     sink.finish()?;
-    Ok((snapshot.id(), root.totals))
-}
-
-fn store_dir<S: NodeSink<Error = PushError>>(
-    sink: &mut S,
-    dir: &ScanDir,
-    scan: &Scan,
-    outcomes: &[FileOutcome],
-) -> Result<Directory, PushError> {
-    let mut entries = Vec::with_capacity(dir.entries.len());
-    for entry in &dir.entries {
-        let name = entry.name.to_vec();
-        match &entry.kind {
-            ScanKind::Dir(below) => {
-                let directory = store_dir(sink, below, scan, outcomes)?;
-                entries.push(Entry { name, mode: below.mode, mtime: below.mtime, kind: EntryKind::Dir(directory) });
-            }
-            ScanKind::Symlink { mode, mtime, target } => {
-                let kind = EntryKind::Symlink(target.to_vec());
-                entries.push(Entry { name, mode: *mode, mtime: *mtime, kind });
-            }
-            ScanKind::File(number) => {
-                let file = &scan.files[*number];
-                let stored = outcomes[file.same_as.unwrap_or(*number)].stored();
-                let Some(stored) = stored else { continue };
-                let kind = EntryKind::File(FileEntry {
-                    size: stored.stamp.size,
-                    digest: stored.digest,
-                    content: stored.content.clone().expect("content of a stored file is known"),
-                    holes: stored.holes.clone(),
-                    hard_link: file.hard_link,
-                });
-                entries.push(Entry { name, mode: file.mode, mtime: stored.stamp.mtime, kind });
-            }
-        }
-    }
-    build_directory(sink, entries)
+    Ok(snapshot.id())
 }
 
 fn check_expected(state: &LogState, options: &PushOptions) -> Result<(), PushError> {
@@ -499,29 +435,17 @@ fn check_expected(state: &LogState, options: &PushOptions) -> Result<(), PushErr
     Err(PushError::Conflict { name: options.name.clone(), expected: expected.to_owned(), found })
 }
 
-/// Remembers the files that were read, so that the next push reads only what changed. Files that changed so lately that
-/// another change could look the same are not remembered.
-fn remember(
-    repository: &Repository,
-    index: &LocalIndex,
-    scan: &Scan,
-    outcomes: &[FileOutcome],
-    generation: u64,
-) -> Result<(), PushError> {
-    let mut batch: Vec<(u64, u64, StatRecord)> = Vec::new();
-    for (file, outcome) in scan.files.iter().zip(outcomes) {
-        if let FileOutcome::Stored(record, read_at) = outcome
-            && record.stamp.is_settled(*read_at)
-        {
-            batch.push((file.device, file.inode, StatRecord { generation, ..record.clone() }));
-        }
+/// Remembers the files that were read, so that the next push reads only what changed.
+fn remember(index: &LocalIndex, files: Spool<Remembered>, generation: u64) -> Result<(), PushError> {
+    let mut batch = Vec::new();
+    for file in files.read()? {
+        let Remembered { device, inode, record } = file?;
+        batch.push((device, inode, StatRecord { generation, ..record }));
         if batch.len() == STATS_BATCH {
             put_stats(index, &mut batch)?;
         }
     }
-    put_stats(index, &mut batch)?;
-    tracing::debug!(cache = %repository.around.cache.display(), "remembered the files that were read");
-    Ok(())
+    put_stats(index, &mut batch)
 }
 
 fn put_stats(index: &LocalIndex, batch: &mut Vec<(u64, u64, StatRecord)>) -> Result<(), PushError> {

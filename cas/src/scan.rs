@@ -2,100 +2,130 @@
 
 mod walk;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_format::{EntryNameError, Timestamp};
+use minicbor::{Decode, Encode};
 
 pub(crate) use self::walk::stamp;
 pub use self::walk::{ScanOptions, scan};
 use crate::class::{Classify, ErrorClass};
 use crate::index::FileStamp;
 use crate::pattern::PatternError;
+use crate::spool::{Spool, SpoolError};
 
-/// A folder as it was when it was listed.
-#[derive(Debug)]
-pub struct ScanDir {
+/// What the file system says of a folder itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Attributes {
     /// Permission bits.
+    #[n(0)]
     pub mode: u32,
     /// Modification time.
+    #[n(1)]
     pub mtime: Timestamp,
-    /// What is in it, sorted by raw name bytes.
-    pub entries: Vec<ScanEntry>,
 }
 
-/// One name in a folder.
-#[derive(Debug)]
-pub struct ScanEntry {
-    /// Raw bytes.
-    pub name: Box<[u8]>,
-    /// What it is.
-    pub kind: ScanKind,
-}
-
-/// What a name is.
-#[derive(Debug)]
-pub enum ScanKind {
-    /// A regular file: its number in [`Scan::files`].
-    File(usize),
-    /// A folder.
-    Dir(ScanDir),
+/// One step of a walk through everything below a root: the names of a folder sorted by raw bytes, each folder entered
+/// where its name comes.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum ScanItem {
+    /// A folder; what follows is in it.
+    #[n(0)]
+    Enter {
+        /// Raw bytes.
+        #[cbor(n(0), with = "minicbor::bytes")]
+        name: Vec<u8>,
+        /// Its own.
+        #[n(1)]
+        attributes: Attributes,
+    },
+    /// The folder entered last is done.
+    #[n(1)]
+    Leave,
+    /// A regular file.
+    #[n(2)]
+    File(#[n(0)] ScanFile),
     /// A symbolic link.
+    #[n(3)]
     Symlink {
-        /// Permission bits.
-        mode: u32,
-        /// Modification time.
-        mtime: Timestamp,
-        /// Target, raw bytes.
-        target: Box<[u8]>,
+        /// Raw bytes.
+        #[cbor(n(0), with = "minicbor::bytes")]
+        name: Vec<u8>,
+        /// Its own, not those of its target.
+        #[n(1)]
+        attributes: Attributes,
+        /// Raw bytes.
+        #[cbor(n(2), with = "minicbor::bytes")]
+        target: Vec<u8>,
     },
 }
 
 /// A regular file as the file system described it.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ScanFile {
-    /// Path relative to the root folder.
-    pub path: PathBuf,
-    /// Number of the folder in [`Scan::bases`] that the path starts from.
+    /// Its name in the folder it is in, raw bytes.
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub name: Vec<u8>,
+    /// Number of the folder in [`Scan::bases`] that its path starts from.
+    #[n(1)]
     pub base: usize,
     /// One of the paths given: a link in its place is followed.
+    #[n(2)]
     pub is_given: bool,
     /// Device number.
+    #[n(3)]
     pub device: u64,
     /// Inode number.
+    #[n(4)]
     pub inode: u64,
     /// Permission bits.
+    #[n(5)]
     pub mode: u32,
     /// Length and times.
+    #[n(6)]
     pub stamp: FileStamp,
-    /// For the second and later names of one file: the number of its first.
-    pub same_as: Option<usize>,
-    /// Number of the group of names, for a file with several names below the root.
-    pub hard_link: Option<u64>,
 }
 
-/// Everything below a root.
+impl ScanFile {
+    /// What all names of the file have in common.
+    #[must_use]
+    pub const fn key(&self) -> FileKey {
+        (self.device, self.inode)
+    }
+}
+
+/// Device and inode.
+pub type FileKey = (u64, u64);
+
+/// The names of a file that has several below the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HardLinks {
+    /// A number for the group that depends on its first path alone.
+    pub group: u64,
+    /// How many names.
+    pub names: u64,
+}
+
+/// Everything below a root. The walk itself may be longer than memory and can be read once; what is in memory grows only
+/// with the number of files that have several names.
 #[derive(Debug)]
 pub struct Scan {
     /// The folders to read files from: one for each path given.
     pub bases: Vec<PathBuf>,
     /// The root folder.
-    pub root: ScanDir,
-    /// All regular files, in the order a walk by names meets them.
-    pub files: Vec<ScanFile>,
+    pub root: Attributes,
+    pub(crate) items: Spool<ScanItem>,
+    /// Files with several names below the root.
+    pub hard_links: BTreeMap<FileKey, HardLinks>,
+    /// Regular files, by their names.
+    pub files: u64,
     /// Bytes of all files, those of further names not counted again.
     pub bytes: u64,
     /// Special files left out.
     pub skipped: u64,
     /// Names that vanished while the folder was listed.
     pub vanished: u64,
-}
-
-impl Scan {
-    /// Where to read a file.
-    #[must_use]
-    pub fn path(&self, file: &ScanFile) -> PathBuf {
-        self.bases[file.base].join(&file.path)
-    }
 }
 
 /// A folder cannot be listed.
@@ -161,6 +191,9 @@ pub enum ScanError {
         /// What the file system says.
         source: std::io::Error,
     },
+    /// What was found cannot be noted.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
     /// Asked to stop.
     #[error("stopped while listing {}", path.display())]
     Interrupted {
@@ -208,6 +241,7 @@ impl Classify for ScanError {
             | Self::Depth { .. }
             | Self::Pattern(_) => ErrorClass::Usage,
             Self::Io { source, .. } => source.class(),
+            Self::Spool(source) => source.class(),
             Self::Interrupted { .. } => ErrorClass::Interrupted,
         }
     }

@@ -7,11 +7,14 @@ use forebay_format::{
     TreeNode,
 };
 
-pub(crate) use self::build::{NodeSink, build_directory, build_list};
+pub(crate) use self::build::{DirectoryBuilder, ENTRY_CHUNKS_MAX, NodeSink, build_list, entry_len};
 use crate::repository::{ChunkReader, ReadError};
 
 /// Parts of parts of a folder: 32 levels of at least two parts each hold more names than any disk.
 const PARTS_DEPTH_MAX: u32 = 32;
+
+/// Entries that a walk holds of one folder at once, in bytes as [`entry_len`] counts them.
+const GROUP_BYTES: usize = 4 << 20;
 
 /// Reads the entries of a folder in order of their names, large folders in parts.
 ///
@@ -20,35 +23,70 @@ const PARTS_DEPTH_MAX: u32 = 32;
 /// # Errors
 /// [`ReadError`] if a node is missing, damaged, or contradicts the others.
 pub fn entries(reader: &ChunkReader, path: &[u8], directory: &Directory) -> Result<Vec<Entry>, ReadError> {
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut all = Vec::new();
+    for_each_leaf::<ReadError>(reader, path, directory, |mut leaf| {
+        all.append(&mut leaf);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// As [`entries`], a part of at least [`GROUP_BYTES`] at a time where there are so many.
+fn for_each_group<E: From<ReadError>>(
+    reader: &ChunkReader,
+    path: &[u8],
+    directory: &Directory,
+    mut take: impl FnMut(Vec<Entry>) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut group, mut bytes) = (Vec::new(), 0);
+    for_each_leaf::<E>(reader, path, directory, |mut leaf| {
+        bytes += leaf.iter().map(entry_len).sum::<usize>();
+        group.append(&mut leaf);
+        if bytes < GROUP_BYTES {
+            return Ok(());
+        }
+        bytes = 0;
+        take(std::mem::take(&mut group))
+    })?;
+    take(group)
+}
+
+fn for_each_leaf<E: From<ReadError>>(
+    reader: &ChunkReader,
+    path: &[u8],
+    directory: &Directory,
+    mut take: impl FnMut(Vec<Entry>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut last: Option<Vec<u8>> = None;
     let mut todo = vec![(directory.node, directory.totals, None::<Vec<u8>>, 0)];
     while let Some((node, totals, first, depth)) = todo.pop() {
         let damaged = || ReadError::Tree { path: path.to_owned() };
         if depth > PARTS_DEPTH_MAX {
-            return Err(damaged());
+            return Err(damaged().into());
         }
         match reader.tree(node, totals)? {
-            TreeNode::Leaf(mut leaf) => {
+            TreeNode::Leaf(leaf) => {
                 let starts_right = first.is_none_or(|first| leaf.first().is_some_and(|entry| entry.name == first));
-                let follows = entries.last().zip(leaf.first()).is_none_or(|(last, next)| last.name < next.name);
+                let follows = last.as_ref().zip(leaf.first()).is_none_or(|(last, next)| *last < next.name);
                 if !starts_right || !follows {
-                    return Err(damaged());
+                    return Err(damaged().into());
                 }
-                entries.append(&mut leaf);
+                last = leaf.last().map(|entry| entry.name.clone()).or(last);
+                take(leaf)?;
             }
             TreeNode::Inner(parts) => {
                 if let Some(ahead) = reader.ahead() {
                     ahead.read(reader.source().as_ref(), FrameKind::Tree, parts.iter().map(|part| part.node));
                 }
                 if first.is_some_and(|first| parts.first().is_none_or(|part| part.first != first)) {
-                    return Err(damaged());
+                    return Err(damaged().into());
                 }
                 let parts = parts.into_iter().rev();
                 todo.extend(parts.map(|part| (part.node, part.totals, Some(part.first), depth + 1)));
             }
         }
     }
-    Ok(entries)
+    Ok(())
 }
 
 /// What a walk does with what it meets. Paths are relative, raw bytes, joined by `/`.
@@ -87,22 +125,23 @@ fn walk_below<V: Visitor>(
     if depth > Limits::DEFAULT.tree_depth {
         return Err(ReadError::Tree { path: path.clone() }.into());
     }
-    let entries = entries(reader, path, directory)?;
-    look_ahead(reader, &entries);
-    for entry in entries {
-        let parent_len = path.len();
-        push_name(path, &entry.name);
-        match &entry.kind {
-            EntryKind::Dir(below) => {
-                if visitor.enter(path, &entry, below)? {
-                    walk_below(reader, path, below, visitor, depth + 1)?;
+    for_each_group(reader, &path.clone(), directory, |entries| {
+        look_ahead(reader, &entries);
+        for entry in entries {
+            let parent_len = path.len();
+            push_name(path, &entry.name);
+            match &entry.kind {
+                EntryKind::Dir(below) => {
+                    if visitor.enter(path, &entry, below)? {
+                        walk_below(reader, path, below, visitor, depth + 1)?;
+                    }
                 }
+                _ => visitor.visit(path, &entry)?,
             }
-            _ => visitor.visit(path, &entry)?,
+            path.truncate(parent_len);
         }
-        path.truncate(parent_len);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Has a distant source send what lies below these entries, one level after the other, not one folder after the other.

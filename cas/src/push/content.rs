@@ -2,9 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_format::{ChunkId, ChunkRef, Content, FileDigest, HOLE_BLOCK, Hole, INLINE_MAX, Timestamp};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -17,14 +15,11 @@ use crate::index::{FileStamp, LocalIndex, StatRecord};
 use crate::numbers::{index, length};
 use crate::progress::{Notices, Progress};
 use crate::repository::Repository;
-use crate::scan::{Scan, ScanFile, stamp};
+use crate::scan::{ScanFile, stamp};
 use crate::tree::build_list;
 
 /// Bytes read at once; a multiple of [`HOLE_BLOCK`], so that blocks of zeros are seen whole.
 const READ_BYTES: usize = 1 << 20;
-/// Files handed to a thread at once stay neighbours in a pack.
-const BATCH_FILES: usize = 64;
-const BATCH_BYTES: u64 = 4 << 20;
 static ZERO_BLOCK: [u8; index(HOLE_BLOCK)] = [0; index(HOLE_BLOCK)];
 
 /// What became of a file.
@@ -61,28 +56,11 @@ pub(super) fn tell(outcome: &FileOutcome, path: &Path, notices: &dyn Notices) {
     }
 }
 
-/// The next few neighbouring files; empty when all are handed out.
-pub(super) fn next_batch(next: &AtomicUsize, files: &[ScanFile]) -> Range<usize> {
-    loop {
-        let start = next.load(Ordering::Relaxed);
-        let mut bytes = 0;
-        let mut end = start;
-        while end < files.len() && end - start < BATCH_FILES && (end == start || bytes < BATCH_BYTES) {
-            bytes += files[end].stamp.size;
-            end += 1;
-        }
-        if next.compare_exchange(start, end, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            return start..end;
-        }
-    }
-}
-
 /// One thread that stores files.
 pub(super) struct Worker<'w, 's> {
     repository: &'w Repository,
     index: &'w LocalIndex,
     store: &'w Store<'s>,
-    scan: &'w Scan,
     progress: &'w Progress,
     chunker: FastCdc,
     sink: Sink<'w, 's>,
@@ -96,14 +74,12 @@ impl<'w, 's> Worker<'w, 's> {
         repository: &'w Repository,
         index: &'w LocalIndex,
         store: &'w Store<'s>,
-        scan: &'w Scan,
         progress: &'w Progress,
     ) -> Self {
         Self {
             repository,
             index,
             store,
-            scan,
             progress,
             chunker: FastCdc::new(&repository.config.chunker),
             sink: store.data_sink(),
@@ -119,24 +95,19 @@ impl<'w, 's> Worker<'w, 's> {
     }
 
     /// Stores one file unless it is known to be unchanged.
-    pub(super) fn store_file(&mut self, number: usize) -> Result<FileOutcome, PushError> {
-        let file = &self.scan.files[number];
-        if file.same_as.is_some() {
-            Progress::add(&self.progress.files, 1);
-            return Ok(FileOutcome::OtherName);
-        }
+    /// `path` is relative to the root, `source` where the file is.
+    pub(super) fn store_file(&mut self, file: &ScanFile, path: &Path, source: &Path) -> Result<FileOutcome, PushError> {
         let known = if self.store.is_choosy() { None } else { self.reuse(file)? };
         let outcome = match known {
             Some(record) => {
                 Progress::add(&self.progress.bytes, file.stamp.size);
                 FileOutcome::Reused(record)
             }
-            None => self.read(file)?,
+            None => self.read(file, path, source)?,
         };
         if let Some(record) = outcome.stored() {
             Progress::add(&self.store.counts.chunks, record.chunks);
         }
-        Progress::add(&self.progress.files, 1);
         Ok(outcome)
     }
 
@@ -160,29 +131,28 @@ impl<'w, 's> Worker<'w, 's> {
         ids.try_fold(true, |all, id| Ok(all && self.index.contains(id)?))
     }
 
-    fn read(&mut self, file: &ScanFile) -> Result<FileOutcome, PushError> {
-        let path = self.scan.path(file);
-        let failed = |source: std::io::Error| PushError::Source { path: path.clone(), source };
+    fn read(&mut self, file: &ScanFile, path: &Path, source: &Path) -> Result<FileOutcome, PushError> {
+        let failed = |error: std::io::Error| PushError::Source { path: source.to_owned(), source: error };
         // A pipe or device that took the file's place must not be waited for.
         let follow = if file.is_given { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
-        let mut source = match rustix::fs::open(&path, flags, Mode::empty()) {
+        let mut opened = match rustix::fs::open(source, flags, Mode::empty()) {
             Ok(descriptor) => File::from(descriptor),
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NXIO) => {
                 return Ok(FileOutcome::Vanished);
             }
             Err(error) => return Err(failed(error.into())),
         };
-        let before = rustix::fs::fstat(&source).map_err(|error| failed(error.into()))?;
+        let before = rustix::fs::fstat(&opened).map_err(|error| failed(error.into()))?;
         if FileType::from_raw_mode(before.st_mode) != FileType::RegularFile {
             return Ok(FileOutcome::Vanished);
         }
         let before = stamp(&before);
         let read_at = self.repository.around.clock.now();
         let mut reading = Reading::default();
-        self.bases.begin(file.path.as_os_str().as_encoded_bytes());
+        self.bases.begin(path.as_os_str().as_encoded_bytes());
         loop {
-            let len = fill(&mut source, &mut self.block).map_err(failed)?;
+            let len = fill(&mut opened, &mut self.block).map_err(failed)?;
             let at_end = len < self.block.len();
             let block = std::mem::take(&mut self.block);
             let taken = self.take(&block[..len], at_end, &mut reading);
@@ -193,7 +163,7 @@ impl<'w, 's> Worker<'w, 's> {
                 break;
             }
         }
-        let after = stamp(&rustix::fs::fstat(&source).map_err(|error| failed(error.into()))?);
+        let after = stamp(&rustix::fs::fstat(&opened).map_err(|error| failed(error.into()))?);
         let changed = before != after || after.size != reading.size;
         let record = self.record(reading, after)?;
         Ok(if changed { FileOutcome::Changed(record) } else { FileOutcome::Stored(record, read_at) })

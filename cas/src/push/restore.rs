@@ -1,12 +1,12 @@
 //! Storing again what a repository has lost, from wherever it still is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use forebay_format::{ChunkId, FrameKind, LogRecord};
 
 use super::store::{Store, Storing};
-use super::{PushError, RESTARTS_MAX, list, store_files, store_tree};
+use super::{PushError, RESTARTS_MAX, list, store_snapshot, store_tree};
 use crate::cancel::Cancel;
 use crate::class::{Classify, ErrorClass};
 use crate::progress::Progress;
@@ -69,9 +69,9 @@ fn restore_once(
                 Donor::Chunks(reader) => read_chunks(reader, store, cancel)?,
                 Donor::Files(path) => {
                     let scan = list(repository, std::slice::from_ref(path), &[], progress, cancel)?;
-                    let outcomes = store_files(repository, &index, store, &scan, threads, progress, cancel)?;
                     // Folders as they were when they were stored are their own manifests.
-                    store_tree(repository, store, &scan, &outcomes, &Default::default())?;
+                    let tree = store_tree(repository, &index, store, scan, threads, progress, cancel)?;
+                    store_snapshot(repository, store, &tree, BTreeMap::new())?;
                 }
             }
         }

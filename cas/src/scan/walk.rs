@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use forebay_format::{Limits, Timestamp, check_entry_name};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
-use super::{Scan, ScanDir, ScanEntry, ScanError, ScanFile, ScanKind};
+use super::{Attributes, FileKey, HardLinks, Scan, ScanError, ScanFile, ScanItem};
 use crate::cancel::Cancel;
 use crate::index::FileStamp;
 use crate::pattern::Patterns;
 use crate::progress::{Notices, Progress, Warning};
+use crate::spool::Spool;
 
 const MODE_BITS: u32 = 0o7777;
+/// Names of one folder that are looked at together: only they are held with what the file system says of them.
+const TOGETHER: usize = 4096;
 
 /// What to list and how.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +27,8 @@ pub struct ScanOptions<'o> {
     pub exclude: &'o [String],
     /// Folders that are never part of a dataset: the repository and the cache themselves.
     pub own_folders: &'o [PathBuf],
+    /// Where a long list is kept.
+    pub cache: &'o Path,
 }
 
 /// Lists a folder; or a single file as a folder of one; or several folders and files as one folder with these, each by
@@ -45,8 +51,9 @@ pub fn scan(
         progress,
         notices,
         cancel,
-        files: Vec::new(),
+        items: Spool::new(options.cache),
         names: BTreeMap::new(),
+        files: 0,
         bytes: 0,
         skipped: 0,
         vanished: 0,
@@ -55,13 +62,13 @@ pub fn scan(
         [path] => walker.alone(path)?,
         _ => walker.side_by_side(paths)?,
     };
-    let Walker { bases, mut files, names, bytes, skipped, vanished, .. } = walker;
-    group_hard_links(&mut files, &names);
-    Ok(Scan { bases, root, files, bytes, skipped, vanished })
+    let Walker { bases, items, names, files, bytes, skipped, vanished, .. } = walker;
+    let hard_links = names.into_iter().filter(|(_, links)| links.names > 1).collect();
+    Ok(Scan { bases, root, items, hard_links, files, bytes, skipped, vanished })
 }
 
 /// A name with what the file system says of it.
-type Listed = (Box<[u8]>, Stat);
+type Listed<'n> = (&'n [u8], Stat);
 
 struct Walker<'w> {
     /// The path that is listed: the only one that is followed if it is a link.
@@ -69,13 +76,14 @@ struct Walker<'w> {
     /// Paths of files start from the last of these.
     bases: Vec<PathBuf>,
     exclude: Patterns,
-    own: Vec<(u64, u64)>,
+    own: Vec<FileKey>,
     progress: &'w Progress,
     notices: &'w dyn Notices,
     cancel: &'w Cancel,
-    files: Vec<ScanFile>,
-    /// Files with more than one name: their numbers, by device and inode.
-    names: BTreeMap<(u64, u64), Vec<usize>>,
+    items: Spool<ScanItem>,
+    /// Files that may have more than one name here.
+    names: BTreeMap<FileKey, HardLinks>,
+    files: u64,
     bytes: u64,
     skipped: u64,
     vanished: u64,
@@ -83,17 +91,18 @@ struct Walker<'w> {
 
 impl Walker<'_> {
     /// The only path: what is in the folder; a file as a folder with one entry, the same for every copy of the file.
-    fn alone(&mut self, path: &Path) -> Result<ScanDir, ScanError> {
+    fn alone(&mut self, path: &Path) -> Result<Attributes, ScanError> {
         let stat = stat_given(path)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return self.side_by_side(std::slice::from_ref(&path.to_owned()));
         }
         self.start(path, path);
-        self.folder(Path::new(""), &stat, 0)
+        self.folder(Path::new(""), 0)?;
+        Ok(attributes(&stat))
     }
 
     /// Each path by its last name, in a folder that is as new as the newest of them.
-    fn side_by_side(&mut self, paths: &[PathBuf]) -> Result<ScanDir, ScanError> {
+    fn side_by_side(&mut self, paths: &[PathBuf]) -> Result<Attributes, ScanError> {
         let mut named: Vec<(&OsStr, &Path)> = Vec::with_capacity(paths.len());
         for path in paths {
             let name = path.file_name().ok_or_else(|| ScanError::Nameless { path: path.clone() })?;
@@ -104,20 +113,18 @@ impl Walker<'_> {
             return Err(ScanError::SameName { one: pair[0].1.to_owned(), other: pair[1].1.to_owned() });
         }
         let mut newest = Timestamp { seconds: i64::MIN, nanos: 0 };
-        let mut entries = Vec::with_capacity(named.len());
         for (name, path) in named {
             self.check_name(path, name.as_bytes())?;
             let stat = stat_given(path)?;
             newest = newest.max(mtime(&stat));
             self.start(path, path.parent().unwrap_or_else(|| Path::new("")));
-            let kind = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => ScanKind::Dir(self.folder(Path::new(name), &stat, 1)?),
-                FileType::RegularFile => self.file(PathBuf::from(name), &stat, true),
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => self.enter(Path::new(name), name.as_bytes(), &stat, 1)?,
+                FileType::RegularFile => self.file(Path::new(name), name.as_bytes(), &stat, true)?,
                 _ => return Err(ScanError::NotFolder { path: path.to_owned() }),
-            };
-            entries.push(ScanEntry { name: name.as_bytes().into(), kind });
+            }
         }
-        Ok(ScanDir { mode: 0o755, mtime: newest, entries })
+        Ok(Attributes { mode: 0o755, mtime: newest })
     }
 
     /// Goes on with one of the paths, whose files are found from `base`.
@@ -130,65 +137,62 @@ impl Walker<'_> {
         self.bases.last().expect("a path was started before anything below it")
     }
 
-    fn folder(&mut self, relative: &Path, stat: &Stat, depth: u32) -> Result<ScanDir, ScanError> {
+    fn enter(&mut self, relative: &Path, name: &[u8], stat: &Stat, depth: u32) -> Result<(), ScanError> {
+        self.items.push(&ScanItem::Enter { name: name.to_vec(), attributes: attributes(stat) })?;
+        self.folder(relative, depth)?;
+        Ok(self.items.push(&ScanItem::Leave)?)
+    }
+
+    /// What is in a folder.
+    fn folder(&mut self, relative: &Path, depth: u32) -> Result<(), ScanError> {
         let path = self.base().join(relative);
-        if self.cancel.is_cancelled() {
-            return Err(ScanError::Interrupted { path: self.given.clone() });
-        }
         let limit = Limits::DEFAULT.tree_depth;
         if depth > limit {
             return Err(ScanError::Depth { path, limit });
         }
-        let mut listed = self.list(&path)?;
-        listed.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        let mut entries = Vec::with_capacity(listed.len());
-        for (name, stat) in listed {
-            let below = relative.join(OsStr::from_bytes(&name));
-            if let Some(kind) = self.entry(below, &name, &stat, depth)? {
-                entries.push(ScanEntry { name, kind });
+        let mut folder = Some(self.open(&path)?);
+        let mut names = list(&path, folder.as_ref().expect("opened just now"))?;
+        names.sort_unstable();
+        for names in names.chunks(TOGETHER) {
+            if self.cancel.is_cancelled() {
+                return Err(ScanError::Interrupted { path: self.given.clone() });
+            }
+            // The folder is closed again before those below are opened.
+            let opened = folder.take().map_or_else(|| self.open(&path), Ok)?;
+            let listed = self.look(&path, opened, names)?;
+            for (name, stat) in listed {
+                self.entry(relative.join(OsStr::from_bytes(name)), name, &stat, depth)?;
             }
         }
-        Ok(ScanDir { mode: stat.st_mode & MODE_BITS, mtime: mtime(stat), entries })
+        Ok(())
     }
 
-    /// All names of a folder with what they are. The folder is closed again before those below are opened.
-    fn list(&mut self, path: &Path) -> Result<Vec<Listed>, ScanError> {
+    fn open(&self, path: &Path) -> Result<OwnedFd, ScanError> {
         let follow = if path == self.given { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
-        let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|source| ScanError::io(path, source))?;
-        let mut listed = Vec::new();
-        for item in Dir::read_from(&folder).map_err(|source| ScanError::io(path, source))? {
-            let item = item.map_err(|source| ScanError::io(path, source))?;
-            let name = item.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => listed.push((name.to_bytes().into(), stat)),
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|source| ScanError::io(path, source))
+    }
+
+    /// What names of a folder are.
+    fn look<'n>(&mut self, path: &Path, folder: OwnedFd, names: &'n [Vec<u8>]) -> Result<Vec<Listed<'n>>, ScanError> {
+        let mut listed = Vec::with_capacity(names.len());
+        for name in names {
+            match rustix::fs::statat(&folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => listed.push((name.as_slice(), stat)),
                 Err(rustix::io::Errno::NOENT) => {
                     self.vanished += 1;
-                    self.warn(
-                        "vanished",
-                        &path.join(OsStr::from_bytes(name.to_bytes())),
-                        "vanished while it was listed",
-                    );
+                    self.warn("vanished", &path.join(OsStr::from_bytes(name)), "vanished while it was listed");
                 }
-                Err(source) => return Err(ScanError::io(&path.join(OsStr::from_bytes(name.to_bytes())), source)),
+                Err(source) => return Err(ScanError::io(&path.join(OsStr::from_bytes(name)), source)),
             }
         }
         Ok(listed)
     }
 
-    fn entry(
-        &mut self,
-        relative: PathBuf,
-        name: &[u8],
-        stat: &Stat,
-        depth: u32,
-    ) -> Result<Option<ScanKind>, ScanError> {
+    fn entry(&mut self, relative: PathBuf, name: &[u8], stat: &Stat, depth: u32) -> Result<(), ScanError> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         if self.exclude.matches(&relative, kind == FileType::Directory) {
-            return Ok(None);
+            return Ok(());
         }
         let path = self.base().join(&relative);
         self.check_name(&path, name)?;
@@ -196,50 +200,54 @@ impl Walker<'_> {
             FileType::Directory if self.own.contains(&key(stat)) => {
                 self.warn("skipped", &path, "left out: it is Forebay's own repository or cache folder");
                 self.skipped += 1;
-                Ok(None)
+                Ok(())
             }
-            FileType::Directory => self.folder(&relative, stat, depth + 1).map(ScanKind::Dir).map(Some),
-            FileType::RegularFile => Ok(Some(self.file(relative, stat, false))),
-            FileType::Symlink => self.link(&path, stat),
+            FileType::Directory => self.enter(&relative, name, stat, depth + 1),
+            FileType::RegularFile => self.file(&relative, name, stat, false),
+            FileType::Symlink => self.link(&path, name, stat),
             other => {
                 self.warn("skipped", &path, &format!("left out: it is a {}", special(other)));
                 self.skipped += 1;
-                Ok(None)
+                Ok(())
             }
         }
     }
 
-    fn file(&mut self, path: PathBuf, stat: &Stat, is_given: bool) -> ScanKind {
-        let number = self.files.len();
-        let stamp = stamp(stat);
-        let (device, inode) = key(stat);
-        let mut same_as = None;
+    fn file(&mut self, relative: &Path, name: &[u8], stat: &Stat, is_given: bool) -> Result<(), ScanError> {
+        let file = ScanFile {
+            name: name.to_vec(),
+            base: self.bases.len() - 1,
+            is_given,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            mode: stat.st_mode & MODE_BITS,
+            stamp: stamp(stat),
+        };
+        let mut is_first = true;
         if stat.st_nlink > 1 {
-            let names = self.names.entry((device, inode)).or_default();
-            same_as = names.first().copied();
-            names.push(number);
+            let links = self.names.entry(file.key()).or_insert_with(|| HardLinks { group: group(relative), names: 0 });
+            links.names += 1;
+            is_first = links.names == 1;
         }
-        if same_as.is_none() {
-            self.bytes += stamp.size;
-            Progress::add(&self.progress.bytes_total, stamp.size);
+        if is_first {
+            self.bytes += file.stamp.size;
+            Progress::add(&self.progress.bytes_total, file.stamp.size);
         }
+        self.files += 1;
         Progress::add(&self.progress.files_total, 1);
-        let mode = stat.st_mode & MODE_BITS;
-        let base = self.bases.len() - 1;
-        self.files.push(ScanFile { path, base, is_given, device, inode, mode, stamp, same_as, hard_link: None });
-        ScanKind::File(number)
+        Ok(self.items.push(&ScanItem::File(file))?)
     }
 
-    fn link(&mut self, path: &Path, stat: &Stat) -> Result<Option<ScanKind>, ScanError> {
+    fn link(&mut self, path: &Path, name: &[u8], stat: &Stat) -> Result<(), ScanError> {
         match rustix::fs::readlink(path, Vec::new()) {
             Ok(target) => {
-                let target = target.to_bytes().into();
-                Ok(Some(ScanKind::Symlink { mode: stat.st_mode & MODE_BITS, mtime: mtime(stat), target }))
+                let (name, target) = (name.to_vec(), target.into_bytes());
+                Ok(self.items.push(&ScanItem::Symlink { name, attributes: attributes(stat), target })?)
             }
             Err(rustix::io::Errno::NOENT) => {
                 self.vanished += 1;
                 self.warn("vanished", path, "vanished while it was listed");
-                Ok(None)
+                Ok(())
             }
             Err(source) => Err(ScanError::io(path, source)),
         }
@@ -263,16 +271,24 @@ fn stat_given(path: &Path) -> Result<Stat, ScanError> {
     })
 }
 
-/// Files found under several names get a number that depends on their first path alone.
-fn group_hard_links(files: &mut [ScanFile], names: &BTreeMap<(u64, u64), Vec<usize>>) {
-    for group in names.values().filter(|group| group.len() > 1) {
-        let first = files[group[0]].path.as_os_str().as_bytes();
-        let mut number = [0; 8];
-        number.copy_from_slice(&blake3::hash(first).as_bytes()[..8]);
-        for file in group {
-            files[*file].hard_link = Some(u64::from_le_bytes(number));
+/// All names in a folder.
+fn list(path: &Path, folder: &OwnedFd) -> Result<Vec<Vec<u8>>, ScanError> {
+    let mut names = Vec::new();
+    for item in Dir::read_from(folder).map_err(|source| ScanError::io(path, source))? {
+        let item = item.map_err(|source| ScanError::io(path, source))?;
+        let name = item.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
         }
     }
+    Ok(names)
+}
+
+/// The number of a group of names, by the first of them.
+fn group(first: &Path) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&blake3::hash(first.as_os_str().as_bytes()).as_bytes()[..8]);
+    u64::from_le_bytes(number)
 }
 
 fn special(kind: FileType) -> &'static str {
@@ -285,8 +301,12 @@ fn special(kind: FileType) -> &'static str {
     }
 }
 
-fn key(stat: &Stat) -> (u64, u64) {
+fn key(stat: &Stat) -> FileKey {
     (stat.st_dev, stat.st_ino)
+}
+
+fn attributes(stat: &Stat) -> Attributes {
+    Attributes { mode: stat.st_mode & MODE_BITS, mtime: mtime(stat) }
 }
 
 /// Length and times of a file.

@@ -11,7 +11,7 @@ const NODE_MAX_BYTES: usize = 512 << 10;
 /// In between, a node is closed behind a name whose hash is divisible by this.
 const NODE_CUT: u8 = 32;
 /// Files of up to this many chunks list them in their entry.
-const ENTRY_CHUNKS_MAX: usize = 256;
+pub(crate) const ENTRY_CHUNKS_MAX: usize = 256;
 /// Bounds of a list of chunks; in between it is closed behind an id divisible by [`LIST_CUT`].
 const LIST_MIN: usize = 64;
 const LIST_MAX: usize = 1024;
@@ -28,24 +28,101 @@ pub(crate) trait NodeSink {
     fn store(&mut self, kind: FrameKind, plain: &[u8]) -> Result<ChunkId, Self::Error>;
 }
 
-/// Stores the nodes of a folder whose entries are sorted by name.
-pub(crate) fn build_directory<S: NodeSink>(sink: &mut S, entries: Vec<Entry>) -> Result<Directory, S::Error> {
-    let leaves = split(entries, |entry| (entry_len(entry), cut_after(&entry.name)));
-    let mut parts = Vec::with_capacity(leaves.len());
-    for leaf in leaves {
-        let first = leaf.first().map(|entry| entry.name.clone()).unwrap_or_default();
-        parts.push(store_node(sink, first, &TreeNode::Leaf(leaf))?);
-    }
-    while parts.len() > 1 {
-        let groups = split(parts, |part| (ENTRY_BYTES + part.first.len(), cut_after(&part.first)));
-        parts = Vec::with_capacity(groups.len());
-        for group in groups {
-            let first = group.first().map(|part| part.first.clone()).unwrap_or_default();
-            parts.push(store_node(sink, first, &TreeNode::Inner(group))?);
+/// Stores the nodes of a folder as its entries come, sorted by name. Of each level only the node that is not closed yet
+/// is in memory.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryBuilder {
+    leaf: Group<Entry>,
+    levels: Vec<Level>,
+}
+
+/// The nodes of one level so far.
+#[derive(Debug, Default)]
+struct Level {
+    group: Group<SubtreeRef>,
+    /// Nodes of the level below, those in closed nodes too.
+    parts: usize,
+}
+
+impl DirectoryBuilder {
+    /// Takes the next entry.
+    pub(crate) fn push<S: NodeSink>(&mut self, sink: &mut S, entry: Entry) -> Result<(), S::Error> {
+        let (len, cut) = (entry_len(&entry), cut_after(&entry.name));
+        match self.leaf.push(entry, len, cut) {
+            Some(closed) => self.close_leaf(sink, closed),
+            None => Ok(()),
         }
     }
-    let root = parts.pop().expect("an empty folder has one empty leaf");
-    Ok(Directory { node: root.node, totals: root.totals })
+
+    /// The folder; an empty one has one empty leaf.
+    pub(crate) fn finish<S: NodeSink>(mut self, sink: &mut S) -> Result<Directory, S::Error> {
+        let last = std::mem::take(&mut self.leaf.items);
+        self.close_leaf(sink, last)?;
+        let mut at = 0;
+        loop {
+            let level = &mut self.levels[at];
+            let mut last = std::mem::take(&mut level.group.items);
+            if level.parts == 1 {
+                let root = last.pop().expect("the only part is in no closed node");
+                return Ok(Directory { node: root.node, totals: root.totals });
+            }
+            at += 1;
+            self.close_inner(sink, at, last)?;
+        }
+    }
+
+    fn close_leaf<S: NodeSink>(&mut self, sink: &mut S, entries: Vec<Entry>) -> Result<(), S::Error> {
+        let first = entries.first().map(|entry| entry.name.clone()).unwrap_or_default();
+        let part = store_node(sink, first, &TreeNode::Leaf(entries))?;
+        self.add(sink, 0, part)
+    }
+
+    fn close_inner<S: NodeSink>(&mut self, sink: &mut S, at: usize, parts: Vec<SubtreeRef>) -> Result<(), S::Error> {
+        let first = parts.first().map(|part| part.first.clone()).unwrap_or_default();
+        let part = store_node(sink, first, &TreeNode::Inner(parts))?;
+        self.add(sink, at, part)
+    }
+
+    /// Adds a node to the parts that a level's nodes consist of.
+    fn add<S: NodeSink>(&mut self, sink: &mut S, at: usize, part: SubtreeRef) -> Result<(), S::Error> {
+        if self.levels.len() == at {
+            self.levels.push(Level::default());
+        }
+        let level = &mut self.levels[at];
+        level.parts += 1;
+        let (len, cut) = (ENTRY_BYTES + part.first.len(), cut_after(&part.first));
+        match level.group.push(part, len, cut) {
+            Some(closed) => self.close_inner(sink, at + 1, closed),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What becomes one node, by size and cut marks.
+#[derive(Debug)]
+struct Group<T> {
+    items: Vec<T>,
+    bytes: usize,
+    is_full: bool,
+}
+
+impl<T> Default for Group<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), bytes: 0, is_full: false }
+    }
+}
+
+impl<T> Group<T> {
+    /// Takes an item; returns what had to be closed before it. A node has two items at least, so that every level has at
+    /// most half as many nodes as the one below.
+    fn push(&mut self, item: T, len: usize, cut: bool) -> Option<Vec<T>> {
+        let is_closed = (self.is_full || self.bytes + len > NODE_MAX_BYTES) && self.items.len() > 1;
+        let closed = is_closed.then(|| std::mem::take(&mut self.items));
+        self.bytes = if is_closed { len } else { self.bytes + len };
+        self.is_full = cut && self.bytes >= NODE_MIN_BYTES;
+        self.items.push(item);
+        closed
+    }
 }
 
 /// The content of a file of these chunks, in lists if there are many.
@@ -79,7 +156,7 @@ fn store_node<S: NodeSink>(sink: &mut S, first: Vec<u8>, node: &TreeNode) -> Res
     Ok(SubtreeRef { first, node, totals })
 }
 
-fn entry_len(entry: &Entry) -> usize {
+pub(crate) fn entry_len(entry: &Entry) -> usize {
     let content = match &entry.kind {
         forebay_format::EntryKind::File(file) => match &file.content {
             Content::Inline(bytes) => bytes.len(),
@@ -95,26 +172,6 @@ fn entry_len(entry: &Entry) -> usize {
 /// Whether the name itself says that a node ends behind it: the same in every version of the folder.
 fn cut_after(name: &[u8]) -> bool {
     blake3::hash(name).as_bytes()[0].is_multiple_of(NODE_CUT)
-}
-
-/// Splits into groups by size and cut marks; at least one group.
-fn split<T>(items: Vec<T>, measure: impl Fn(&T) -> (usize, bool)) -> Vec<Vec<T>> {
-    let mut groups = vec![Vec::new()];
-    let mut bytes = 0;
-    let mut full = false;
-    for item in items {
-        let (len, cut) = measure(&item);
-        // Two items at least, so that every level has at most half as many groups as the one below.
-        let last = groups.last_mut().expect("there is always a group");
-        if (full || bytes + len > NODE_MAX_BYTES) && last.len() > 1 {
-            groups.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += len;
-        full = cut && bytes >= NODE_MIN_BYTES;
-        groups.last_mut().expect("there is always a group").push(item);
-    }
-    groups
 }
 
 fn split_ids<T>(items: Vec<T>, id: impl Fn(&T) -> ChunkId) -> Vec<Vec<T>> {
@@ -161,7 +218,11 @@ mod tests {
 
     fn folder(names: impl Iterator<Item = u32>) -> (Memory, Directory) {
         let mut sink = Memory::default();
-        let Ok(directory) = build_directory(&mut sink, names.map(|n| link(format!("name-{n:06}"))).collect());
+        let mut builder = DirectoryBuilder::default();
+        for n in names {
+            let Ok(()) = builder.push(&mut sink, link(format!("name-{n:06}")));
+        }
+        let Ok(directory) = builder.finish(&mut sink);
         (sink, directory)
     }
 
