@@ -5,25 +5,27 @@ mod plan;
 mod work;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_format::{SnapshotId, Totals};
 
 use self::place::Place;
 pub use self::place::PlaceError;
-use self::plan::Plan;
+use self::plan::{Plan, PlanFile, Step};
 use self::work::Worker;
 use crate::cancel::Cancel;
 use crate::chunker::FastCdc;
 use crate::class::{Classify, ErrorClass};
 use crate::clock::Clock;
 use crate::index::IndexError;
+use crate::numbers::index;
 use crate::pattern::PatternError;
 use crate::pieces::PieceReader;
 use crate::progress::Progress;
 use crate::repository::{ChunkReader, ReadError};
 use crate::source::{Traffic, Want};
-use crate::sync::Mutex;
+use crate::spool::SpoolError;
+use crate::sync::{Mutex, Receiver, Sender, bounded};
 use crate::task;
 use crate::tree::for_each_chunk;
 
@@ -40,6 +42,8 @@ pub struct FetchOptions {
     pub delete: bool,
     /// Use only what is in the folder already; ask no origin for file content.
     pub offline: bool,
+    /// Where a list of files is kept that is too long for memory.
+    pub cache: PathBuf,
     /// Threads that read, decode, verify and write.
     pub threads: usize,
 }
@@ -78,6 +82,9 @@ pub enum FetchError {
     /// The index cannot be read or written.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// What has to be there cannot be noted.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
     /// A pattern is no pattern.
     #[error(transparent)]
     Pattern(#[from] PatternError),
@@ -102,6 +109,7 @@ impl Classify for FetchError {
             Self::Place(source) => source.class(),
             Self::Read(source) => source.class(),
             Self::Index(source) => source.class(),
+            Self::Spool(source) => source.class(),
             Self::Pattern(_) => ErrorClass::Usage,
             Self::Offline { .. } => ErrorClass::NotFound,
             Self::Interrupted => ErrorClass::Interrupted,
@@ -141,48 +149,35 @@ pub fn fetch(
     let place = Place::open(&options.dest)?;
     let before = reader.source().traffic();
     let root = reader.snapshot(snapshot)?;
-    let plan = Plan::read(reader, &root, options)?;
+    let mut plan = Plan::read(reader, &root, options)?;
     Progress::add(&progress.files_total, plan.totals.files);
     Progress::add(&progress.bytes_total, plan.totals.bytes);
     let counts = Counts::default();
     let mut deleted = 0;
     if options.delete && !options.offline {
-        deleted = place.remove_others(&plan)?;
+        deleted = place.remove_others(&mut plan)?;
     }
     if !options.offline {
-        place.make_folders(&plan)?;
+        place.make_folders(&mut plan)?;
     }
     if reader.source().bills() && !options.offline {
-        reserve(reader, &plan, &place)?;
+        reserve(reader, &mut plan, &place)?;
     }
-    let missing = Mutex::new(Vec::new());
-    let work = |worker: &mut Worker<'_>, next: &Mutex<std::ops::Range<usize>>| -> Result<(), FetchError> {
-        loop {
-            let Some(unit) = next.lock().next() else { return Ok(()) };
-            if cancel.is_cancelled() {
-                return Err(FetchError::Interrupted);
-            }
-            let before = worker.pieces.payload_bytes();
-            let done = worker.unit(&plan.units[unit]);
-            Progress::add(&counts.payload_bytes, worker.pieces.payload_bytes() - before);
-            done?;
-        }
-    };
-    run_threads(options.threads, plan.units.len(), &work, || Worker {
+    let missing = Mutex::new(Missing::default());
+    let make_worker = || Worker {
         pieces: PieceReader::new(reader),
         place: &place,
-        plan: &plan,
         options,
         counts: &counts,
         progress,
         chunker: FastCdc::new(&root.chunker),
         missing: &missing,
         buffers: work::Buffers::default(),
-    })?;
-    report_missing(&plan, missing.into_inner())?;
+    };
+    store_files(&mut plan, options.threads, &make_worker, cancel)?;
+    missing.into_inner().report()?;
     if !options.offline {
-        place.finish(&plan, &root)?;
-        place.remember(&plan, reader.index(), clock)?;
+        place.finish(&mut plan, &root, reader.index(), clock)?;
     }
     Ok(FetchReport {
         snapshot,
@@ -198,59 +193,114 @@ pub fn fetch(
 
 /// Sets aside what is going to be paid: the chunks of all files that are not there with their length. What files that are
 /// there turn out to lack is paid as it comes.
-fn reserve(reader: &ChunkReader, plan: &Plan, place: &Place) -> Result<(), FetchError> {
+fn reserve(reader: &ChunkReader, plan: &mut Plan, place: &Place) -> Result<(), FetchError> {
     let mut wants = std::collections::BTreeSet::new();
     let mut last = place::LastFolder::default();
-    for file in plan.files.iter().filter(|file| file.same_as.is_none()) {
+    plan.each(|_, step| {
+        let Step::File(file) = step else { return Ok(()) };
         let len = place.stat(&file.path, &mut last).ok().and_then(|stat| u64::try_from(stat.st_size).ok());
-        if len == Some(file.entry.size) {
-            continue;
+        if file.same_as.is_some() || len == Some(file.entry.size) {
+            return Ok(());
         }
         for_each_chunk::<FetchError>(reader, &file.entry, |chunk| {
             wants.insert(Want { id: chunk.id, len: chunk.len });
             Ok(())
-        })?;
-    }
+        })
+    })?;
     let wants: Vec<Want> = wants.into_iter().collect();
     Ok(reader.source().reserve(&wants)?)
 }
 
-/// Runs the same work in several threads over one range of unit numbers; the first real error wins.
-fn run_threads<'w>(
+/// Small files done together, so that their chunks are read in long runs.
+const UNIT_FILES: usize = 256;
+const UNIT_BYTES: u64 = 4 << 20;
+/// Units waiting for a thread, of about a MiB at most.
+const UNITS_WAITING: usize = 8;
+
+/// Hands neighbouring files to several threads; the first real error wins.
+fn store_files<'w>(
+    plan: &mut Plan,
     threads: usize,
-    units: usize,
-    work: &(impl Fn(&mut Worker<'w>, &Mutex<std::ops::Range<usize>>) -> Result<(), FetchError> + Sync),
-    make: impl Fn() -> Worker<'w> + Sync,
+    make_worker: &(impl Fn() -> Worker<'w> + Sync),
+    cancel: &Cancel,
 ) -> Result<(), FetchError> {
-    let next = Mutex::new(0..units);
+    let threads = threads.clamp(1, index(plan.totals.files.max(1)));
+    let failed = AtomicBool::new(false);
+    let (sender, units) = bounded::<Vec<PlanFile>>(UNITS_WAITING);
+    let work = |units: Receiver<Vec<PlanFile>>| {
+        let mut worker = make_worker();
+        for unit in units {
+            if cancel.is_cancelled() || failed.load(Ordering::Relaxed) {
+                return Err(FetchError::Interrupted);
+            }
+            let before = worker.pieces.payload_bytes();
+            let done = worker.unit(&unit);
+            Progress::add(&worker.counts.payload_bytes, worker.pieces.payload_bytes() - before);
+            if done.is_err() {
+                // The others stop at their next unit.
+                failed.store(true, Ordering::Relaxed);
+                return done;
+            }
+        }
+        Ok(())
+    };
+    let work = &work;
     let results = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.clamp(1, units.max(1)))
+        let workers: Vec<_> = (0..threads)
             .map(|_| {
-                task::spawn_scoped(scope, "fetch", || {
-                    let result = work(&mut make(), &next);
-                    if result.is_err() {
-                        // The others stop at their next unit.
-                        *next.lock() = 0..0;
-                    }
-                    result
-                })
+                let units = units.clone();
+                task::spawn_scoped(scope, "fetch", move || work(units))
             })
             .collect();
-        threads.into_iter().map(task::join).collect::<Vec<_>>()
+        // So that handing out ends with the last thread.
+        drop(units);
+        let mut results = vec![hand_out(plan, &sender)];
+        drop(sender);
+        results.extend(workers.into_iter().map(task::join));
+        results
     });
     let mut errors: Vec<_> = results.into_iter().filter_map(Result::err).collect();
     errors.sort_by_key(|error| matches!(error, FetchError::Interrupted));
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 
-fn report_missing(plan: &Plan, mut missing: Vec<(usize, u64)>) -> Result<(), FetchError> {
-    missing.sort_unstable();
-    let Some((first, _)) = missing.first() else { return Ok(()) };
-    let mut files: Vec<usize> = missing.iter().map(|(file, _)| *file).collect();
-    files.dedup();
-    Err(FetchError::Offline {
-        missing_files: files.len() as u64,
-        missing_bytes: missing.iter().map(|(_, bytes)| bytes).sum(),
-        first: Path::new(&plan.files[*first].path).to_owned(),
-    })
+fn hand_out(plan: &mut Plan, units: &Sender<Vec<PlanFile>>) -> Result<(), FetchError> {
+    let hand = |unit| units.send(unit).map_err(|_all_threads_ended| FetchError::Interrupted);
+    let (mut unit, mut bytes) = (Vec::new(), 0_u64);
+    plan.each(|_, step| {
+        let Step::File(file) = step else { return Ok(()) };
+        let is_full = unit.len() == UNIT_FILES || bytes.saturating_add(file.entry.size) > UNIT_BYTES;
+        if is_full && !unit.is_empty() {
+            bytes = 0;
+            hand(std::mem::take(&mut unit))?;
+        }
+        bytes = bytes.saturating_add(file.entry.size);
+        unit.push(file);
+        Ok(())
+    })?;
+    if unit.is_empty() { Ok(()) } else { hand(unit) }
+}
+
+/// Offline: what is not there.
+#[derive(Debug, Default)]
+struct Missing {
+    files: u64,
+    bytes: u64,
+    /// The first file, with its number.
+    first: Option<(u64, PathBuf)>,
+}
+
+impl Missing {
+    fn add(&mut self, file: &PlanFile) {
+        self.files += 1;
+        self.bytes += file.entry.size;
+        if self.first.as_ref().is_none_or(|(number, _)| file.number < *number) {
+            self.first = Some((file.number, file.path.clone()));
+        }
+    }
+
+    fn report(self) -> Result<(), FetchError> {
+        let Some((_, first)) = self.first else { return Ok(()) };
+        Err(FetchError::Offline { missing_files: self.files, missing_bytes: self.bytes, first })
+    }
 }

@@ -1,4 +1,4 @@
-//! Lists that may be longer than memory: written once, then read once from the start. Short ones stay in memory, longer
+//! Lists that may be longer than memory: written once, then read from the start. Short ones stay in memory, longer
 //! ones go to a file without a name in the cache folder, which is gone when the process is.
 
 use std::io::{BufReader, BufWriter, Seek, SeekFrom};
@@ -83,6 +83,17 @@ pub(crate) struct SpoolReader<T> {
     items: PhantomData<T>,
 }
 
+impl<T> SpoolReader<T> {
+    /// Begins again with the first item.
+    ///
+    /// # Errors
+    /// [`SpoolError`] if the file cannot be read.
+    pub(crate) fn rewind(&mut self) -> Result<(), SpoolError> {
+        let sought = self.reader.reader_mut().seek(SeekFrom::Start(0));
+        sought.map(drop).map_err(|source| SpoolError { folder: self.folder.clone(), source })
+    }
+}
+
 impl<T: for<'b> Decode<'b, ()>> Iterator for SpoolReader<T> {
     type Item = Result<T, SpoolError>;
 
@@ -112,8 +123,12 @@ mod tests {
             for number in 0..count {
                 spool.push(&(number, text.clone())).unwrap();
             }
-            let found: Vec<(u64, String)> = spool.read().unwrap().collect::<Result<_, _>>().unwrap();
-            assert!(found.iter().map(|item| item.0).eq(0..count) && found.iter().all(|item| item.1 == text));
+            let mut items = spool.read().unwrap();
+            for _ in 0..2 {
+                items.rewind().unwrap();
+                let found: Vec<(u64, String)> = items.by_ref().collect::<Result<_, _>>().unwrap();
+                assert!(found.iter().map(|item| item.0).eq(0..count) && found.iter().all(|item| item.1 == text));
+            }
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -286,6 +286,7 @@ fn fetch_options(dest: &Path) -> FetchOptions {
         exclude: Vec::new(),
         delete: false,
         offline: false,
+        cache: std::env::temp_dir(),
         threads: 2,
     }
 }

@@ -165,6 +165,12 @@ fn fetch_chooses_and_deletes() {
     assert!(!sandbox.path("some/sub/noise").exists());
     let without = sandbox.json(["fetch", "set@1", "without", "--exclude", "sub/"]).ok();
     assert_eq!((without.num("files"), sandbox.path("without/sub").exists()), (1, false));
+    // A folder that is chosen comes with those above it, which are not.
+    sandbox.mkdir("E/above/chosen/below");
+    sandbox.mkdir("E/beside");
+    sandbox.run(["push", "E", "empty"]).ok();
+    sandbox.run(["fetch", "empty", "chosen", "--include", "chosen/"]).ok();
+    assert!(sandbox.path("chosen/above/chosen/below").is_dir() && !sandbox.path("chosen/beside").exists());
 
     sandbox.write("D/mine", "mine");
     sandbox.write("D/old/deep/x", "x");

@@ -4,17 +4,18 @@
 mod finish;
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use forebay_format::Timestamp;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::plan::{Plan, PlanFile};
+use super::FetchError;
+use super::plan::{Filter, Plan, PlanFile, PlanLink, Step};
 use crate::class::{Classify, ErrorClass};
 
 /// Folders that are worked in need all rights of their owner; their own modes are set at the end.
@@ -129,48 +130,77 @@ impl Place {
 
     /// Makes all folders of the plan, opens up those that are closed to their owner, and removes what earlier fetches of
     /// other versions left unfinished.
-    pub(super) fn make_folders(&self, plan: &Plan) -> Result<(), PlaceError> {
-        let wanted: BTreeSet<PathBuf> = plan.files.iter().map(partial_path).collect();
-        self.open_up(Path::new(""), self.root.as_fd(), &wanted)?;
-        let mut parent = LastFolder::default();
-        for dir in &plan.dirs {
-            let (above, name) = split(&dir.path);
-            let above_fd = parent.get(self, above)?;
-            match rustix::fs::mkdirat(above_fd, name, Mode::from_raw_mode(WORKING_MODE)) {
-                Ok(()) => continue,
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(self.io(&dir.path, errno)),
-            }
-            let stat = rustix::fs::statat(above_fd, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(|errno| self.io(&dir.path, errno))?;
-            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                self.open_closed(above_fd.as_fd(), &dir.path, &stat)?;
-                let folder = self.folder(&dir.path)?;
-                self.open_up(&dir.path, folder.as_fd(), &wanted)?;
-            } else {
-                // A link or file where a folder has to be is replaced like any other old entry, never followed.
-                rustix::fs::unlinkat(above_fd, name, AtFlags::empty())
-                    .and_then(|()| rustix::fs::mkdirat(above_fd, name, Mode::from_raw_mode(WORKING_MODE)))
-                    .map_err(|errno| self.io(&dir.path, errno))?;
-            }
+    pub(super) fn make_folders(&self, plan: &mut Plan) -> Result<(), FetchError> {
+        let stat = rustix::fs::fstat(&self.root).map_err(|errno| self.io(Path::new(""), errno))?;
+        if stat.st_mode & WORKING_MODE != WORKING_MODE {
+            let mode = Mode::from_raw_mode((stat.st_mode & MODE_BITS) | WORKING_MODE);
+            rustix::fs::fchmod(&self.root, mode).map_err(|errno| self.io(Path::new(""), errno))?;
         }
-        Ok(())
+        let mut parent = LastFolder::default();
+        // Partial files of each open folder that no file of the plan goes on with.
+        let mut stale = vec![self.partials(Path::new(""))?];
+        plan.each(|_, step| {
+            match step {
+                Step::Enter(dir) => {
+                    let is_new = self.make_folder(&dir.path, &mut parent)?;
+                    stale.push(if is_new { BTreeSet::new() } else { self.partials(&dir.path)? });
+                }
+                Step::Leave(dir) => self.sweep(&dir.path, &stale.pop().unwrap_or_default())?,
+                Step::File(file) => {
+                    if let Some(stale) = stale.last_mut().filter(|stale| !stale.is_empty()) {
+                        stale.remove(split(&partial_path(&file)).1);
+                    }
+                }
+                Step::Link(_) => {}
+            }
+            Ok(())
+        })?;
+        Ok(self.sweep(Path::new(""), &stale.pop().unwrap_or_default())?)
     }
 
-    /// Sweeps partial files that nobody will finish.
-    fn open_up(&self, path: &Path, folder: impl AsFd, wanted: &BTreeSet<PathBuf>) -> Result<(), PlaceError> {
-        if path.as_os_str().is_empty() {
-            let stat = rustix::fs::fstat(&folder).map_err(|errno| self.io(path, errno))?;
-            if stat.st_mode & WORKING_MODE != WORKING_MODE {
-                let mode = Mode::from_raw_mode((stat.st_mode & MODE_BITS) | WORKING_MODE);
-                rustix::fs::fchmod(&folder, mode).map_err(|errno| self.io(path, errno))?;
+    /// Whether the folder is new.
+    fn make_folder(&self, path: &Path, parent: &mut LastFolder) -> Result<bool, PlaceError> {
+        let io = |errno| self.io(path, errno);
+        let (above, name) = split(path);
+        let above = parent.get(self, above)?;
+        match rustix::fs::mkdirat(above, name, Mode::from_raw_mode(WORKING_MODE)) {
+            Ok(()) => return Ok(true),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(io(errno)),
+        }
+        let stat = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            self.open_closed(above.as_fd(), path, &stat)?;
+            return Ok(false);
+        }
+        // A link or file where a folder has to be is replaced like any other old entry, never followed.
+        rustix::fs::unlinkat(above, name, AtFlags::empty())
+            .and_then(|()| rustix::fs::mkdirat(above, name, Mode::from_raw_mode(WORKING_MODE)))
+            .map_err(io)?;
+        Ok(true)
+    }
+
+    /// Names of the partial files in a folder.
+    fn partials(&self, path: &Path) -> Result<BTreeSet<OsString>, PlaceError> {
+        let io = |errno| self.io(path, errno);
+        let mut names = BTreeSet::new();
+        for item in Dir::read_from(self.folder(path)?).map_err(io)? {
+            let item = item.map_err(io)?;
+            if is_partial(item.file_name().to_bytes()) {
+                names.insert(OsStr::from_bytes(item.file_name().to_bytes()).to_owned());
             }
         }
-        for name in self.names(path, &folder)? {
-            if is_partial(&name) && !wanted.contains(&path.join(OsStr::from_bytes(&name))) {
-                rustix::fs::unlinkat(&folder, OsStr::from_bytes(&name), AtFlags::empty())
-                    .map_err(|errno| self.io(&path.join(OsStr::from_bytes(&name)), errno))?;
-            }
+        Ok(names)
+    }
+
+    fn sweep(&self, path: &Path, stale: &BTreeSet<OsString>) -> Result<(), PlaceError> {
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let folder = self.folder(path)?;
+        for name in stale {
+            rustix::fs::unlinkat(&folder, name.as_os_str(), AtFlags::empty())
+                .map_err(|errno| self.io(&path.join(name), errno))?;
         }
         Ok(())
     }
@@ -187,29 +217,62 @@ impl Place {
     }
 
     /// Removes every name that the plan does not have and that the choice of files covers.
-    pub(super) fn remove_others(&self, plan: &Plan) -> Result<u64, PlaceError> {
-        let mut keep: BTreeSet<&Path> = plan.files.iter().map(|file| file.path.as_path()).collect();
-        keep.extend(plan.links.iter().map(|link| link.path.as_path()));
-        let dirs: BTreeSet<&Path> = plan.dirs.iter().map(|dir| dir.path.as_path()).collect();
+    pub(super) fn remove_others(&self, plan: &mut Plan) -> Result<u64, FetchError> {
         let mut removed = 0;
-        let mut todo = vec![PathBuf::new()];
-        while let Some(path) = todo.pop() {
-            let folder = self.folder(&path)?;
-            for name in self.names(&path, &folder)? {
-                let below = path.join(OsStr::from_bytes(&name));
-                let stat = rustix::fs::statat(&folder, OsStr::from_bytes(&name), AtFlags::SYMLINK_NOFOLLOW)
-                    .map_err(|errno| self.io(&below, errno))?;
-                let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                if is_dir && dirs.contains(below.as_path()) {
-                    self.open_closed(&folder, &below, &stat)?;
-                    todo.push(below);
-                } else if (is_dir || !keep.contains(below.as_path()))
-                    && plan.filter.wants(&below, is_dir)
-                    && !is_partial(&name)
-                {
-                    removed += self.remove(&folder, &below, is_dir)?;
+        let mut open = vec![Known { names: Vec::new(), is_there: true }];
+        plan.each(|filter, step| {
+            let known = open.last_mut().expect("the walk entered what it leaves");
+            match step {
+                Step::Enter(dir) => {
+                    known.names.push((split(&dir.path).1.to_owned(), true));
+                    let is_there = known.is_there && self.open_if_there(&dir.path)?;
+                    open.push(Known { names: Vec::new(), is_there });
+                }
+                Step::Leave(dir) => {
+                    let known = open.pop().unwrap_or_default();
+                    removed += self.remove_unknown(&dir.path, &known, filter)?;
+                }
+                Step::File(PlanFile { path, .. }) | Step::Link(PlanLink { path, .. }) => {
+                    known.names.push((split(&path).1.to_owned(), false));
                 }
             }
+            Ok(())
+        })?;
+        Ok(removed + self.remove_unknown(Path::new(""), &open.pop().unwrap_or_default(), &plan.filter)?)
+    }
+
+    /// Whether there is a folder; it is opened up to its owner.
+    fn open_if_there(&self, path: &Path) -> Result<bool, PlaceError> {
+        let (above, name) = split(path);
+        let above = self.folder(above)?;
+        let stat = match rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(self.io(path, errno)),
+        };
+        let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        if is_folder {
+            self.open_closed(&above, path, &stat)?;
+        }
+        Ok(is_folder)
+    }
+
+    fn remove_unknown(&self, path: &Path, known: &Known, filter: &Filter) -> Result<u64, PlaceError> {
+        if !known.is_there {
+            return Ok(0);
+        }
+        let mut removed = 0;
+        let folder = self.folder(path)?;
+        for name in self.names(path, &folder)? {
+            let name = OsString::from_vec(name);
+            let below = path.join(&name);
+            let stat = rustix::fs::statat(&folder, name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|errno| self.io(&below, errno))?;
+            let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            if known.has(&name, is_dir) || !filter.wants(&below, is_dir) || is_partial(name.as_bytes()) {
+                continue;
+            }
+            removed += self.remove(&folder, &below, is_dir)?;
         }
         Ok(removed)
     }
@@ -261,6 +324,22 @@ impl Place {
             return PlaceError::Full { path, needed, free, source };
         }
         PlaceError::Io { path, source }
+    }
+}
+
+/// What a plan has in one folder.
+#[derive(Debug, Default)]
+struct Known {
+    /// Each name, and whether it is a folder's; sorted, for so they come.
+    names: Vec<(OsString, bool)>,
+    /// Whether there is such a folder already.
+    is_there: bool,
+}
+
+impl Known {
+    /// Whether a name has to be there as what it is; a file may stay where a link has to be, and is replaced.
+    fn has(&self, name: &OsStr, is_dir: bool) -> bool {
+        self.names.binary_search_by(|(known, _)| known.as_os_str().cmp(name)).is_ok_and(|at| self.names[at].1 == is_dir)
     }
 }
 

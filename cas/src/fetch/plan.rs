@@ -1,59 +1,86 @@
-//! What has to be where: the whole version as a list of folders, files and links.
+//! What has to be where: the whole version as a walk through its folders. The walk may be longer than memory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use forebay_format::{Directory, Entry, EntryKind, FileEntry, Snapshot, Timestamp, Totals};
+use minicbor::{Decode, Encode};
 
 use super::{FetchError, FetchOptions};
 use crate::pattern::{PatternError, Patterns};
-use crate::repository::{ChunkReader, ReadError};
+use crate::repository::ChunkReader;
+use crate::spool::{Spool, SpoolReader};
 use crate::tree::{Visitor, walk};
 
-/// Small files done together, so that their chunks are read in long runs.
-const UNIT_FILES: usize = 256;
-const UNIT_BYTES: u64 = 4 << 20;
-
-/// A folder to be there.
-#[derive(Debug)]
+/// A folder to be there. Paths are relative to the destination.
+#[derive(Debug, Clone, Encode, Decode)]
 pub(super) struct PlanDir {
+    #[cbor(n(0), with = "as_bytes")]
     pub(super) path: PathBuf,
+    #[n(1)]
     pub(super) mode: u32,
+    #[n(2)]
     pub(super) mtime: Timestamp,
 }
 
 /// A regular file to be there.
-#[derive(Debug)]
+#[derive(Debug, Encode, Decode)]
 pub(super) struct PlanFile {
+    #[cbor(n(0), with = "as_bytes")]
     pub(super) path: PathBuf,
+    #[n(1)]
     pub(super) mode: u32,
+    #[n(2)]
     pub(super) mtime: Timestamp,
+    #[n(3)]
     pub(super) entry: FileEntry,
-    /// Another name of this file.
-    pub(super) same_as: Option<usize>,
+    /// Another name of the file at this path.
+    #[n(4)]
+    pub(super) same_as: Option<FirstName>,
+    /// Files before it in the walk.
+    #[n(5)]
+    pub(super) number: u64,
+}
+
+/// Path of a file's first name.
+#[derive(Debug, Clone, Encode, Decode)]
+pub(super) struct FirstName {
+    #[cbor(n(0), with = "as_bytes")]
+    pub(super) path: PathBuf,
 }
 
 /// A symbolic link to be there.
-#[derive(Debug)]
+#[derive(Debug, Encode, Decode)]
 pub(super) struct PlanLink {
+    #[cbor(n(0), with = "as_bytes")]
     pub(super) path: PathBuf,
+    #[n(1)]
     pub(super) mtime: Timestamp,
+    #[cbor(n(2), with = "minicbor::bytes")]
     pub(super) target: Vec<u8>,
 }
 
-/// Everything that is asked for.
+/// One step of the walk: folders before what they hold, names sorted by raw bytes.
+#[derive(Debug, Encode, Decode)]
+pub(super) enum Step {
+    #[n(0)]
+    Enter(#[n(0)] PlanDir),
+    /// All of the folder has come.
+    #[n(1)]
+    Leave(#[n(0)] PlanDir),
+    #[n(2)]
+    File(#[n(0)] PlanFile),
+    #[n(3)]
+    Link(#[n(0)] PlanLink),
+}
+
+/// Everything that is asked for, below the root folder.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Parents before what they hold; the root is not among them.
-    pub(super) dirs: Vec<PlanDir>,
-    pub(super) files: Vec<PlanFile>,
-    pub(super) links: Vec<PlanLink>,
+    steps: SpoolReader<Step>,
     pub(super) totals: Totals,
-    /// Neighbouring files for one thread at a time.
-    pub(super) units: Vec<Range<usize>>,
     pub(super) filter: Filter,
 }
 
@@ -78,125 +105,148 @@ impl Filter {
 impl Plan {
     /// Walks the manifest.
     pub(super) fn read(reader: &ChunkReader, root: &Snapshot, options: &FetchOptions) -> Result<Self, FetchError> {
-        let filter = Filter::new(options)?;
         let mut planner = Planner {
-            everything: filter.include.is_empty(),
-            plan: Self {
-                dirs: Vec::new(),
-                files: Vec::new(),
-                links: Vec::new(),
-                totals: Totals::default(),
-                units: Vec::new(),
-                filter,
-            },
+            filter: Filter::new(options)?,
+            steps: Spool::new(&options.cache),
+            totals: Totals::default(),
+            open: Vec::new(),
             names: BTreeMap::new(),
         };
         walk(reader, &root.root, &mut planner)?;
-        let mut plan = planner.plan;
-        plan.drop_unneeded_folders();
-        plan.totals.dirs = plan.dirs.len() as u64;
-        plan.units = units(&plan.files);
-        Ok(plan)
+        planner.leave_to(0)?;
+        let Planner { filter, steps, totals, .. } = planner;
+        Ok(Self { steps: steps.read()?, totals, filter })
     }
 
-    /// With a choice of files, only the folders above them are made.
-    fn drop_unneeded_folders(&mut self) {
-        let filter = &self.filter;
-        if filter.include.is_empty() {
-            return;
-        }
-        let mut needed: BTreeMap<&Path, ()> = BTreeMap::new();
-        let paths = self.files.iter().map(|file| &file.path).chain(self.links.iter().map(|link| &link.path));
-        for path in paths {
-            needed.extend(path.ancestors().skip(1).map(|above| (above, ())));
-        }
-        self.dirs.retain(|dir| needed.contains_key(dir.path.as_path()) || filter.wants(&dir.path, true));
-    }
-}
-
-struct Planner {
-    everything: bool,
-    plan: Plan,
-    /// First file of each group of names.
-    names: BTreeMap<u64, usize>,
-}
-
-impl Visitor for Planner {
-    type Error = ReadError;
-
-    fn enter(&mut self, path: &[u8], entry: &Entry, _: &Directory) -> Result<bool, ReadError> {
-        let path = to_path(path);
-        if self.plan.filter.exclude.covers(&path, true) {
-            return Ok(false);
-        }
-        // With a choice of files, folders nobody needs are dropped at the end.
-        self.plan.dirs.push(PlanDir { path, mode: entry.mode, mtime: entry.mtime });
-        Ok(true)
-    }
-
-    fn visit(&mut self, path: &[u8], entry: &Entry) -> Result<(), ReadError> {
-        let path = to_path(path);
-        let wanted = if self.everything {
-            !self.plan.filter.exclude.covers(&path, false)
-        } else {
-            self.plan.filter.wants(&path, false)
-        };
-        if !wanted {
-            return Ok(());
-        }
-        let totals = &mut self.plan.totals;
-        match &entry.kind {
-            EntryKind::Symlink(target) => {
-                totals.links += 1;
-                self.plan.links.push(PlanLink { path, mtime: entry.mtime, target: target.clone() });
-            }
-            EntryKind::File(file) => {
-                totals.files += 1;
-                // The manifest's own sum has been checked to fit.
-                totals.bytes += file.size;
-                let number = self.plan.files.len();
-                let first = file.hard_link.map(|group| *self.names.entry(group).or_insert(number));
-                let same_as = first.filter(|first| self.is_same(*first, number, file));
-                let entry_file = file.clone();
-                self.plan.files.push(PlanFile {
-                    path,
-                    mode: entry.mode,
-                    mtime: entry.mtime,
-                    entry: entry_file,
-                    same_as,
-                });
-            }
-            EntryKind::Dir(_) => {}
+    /// Goes through the steps from the first.
+    pub(super) fn each(
+        &mut self,
+        mut take: impl FnMut(&Filter, Step) -> Result<(), FetchError>,
+    ) -> Result<(), FetchError> {
+        self.steps.rewind()?;
+        for step in &mut self.steps {
+            take(&self.filter, step?)?;
         }
         Ok(())
     }
 }
 
-impl Planner {
-    /// Names of one group must be one file; a manifest that says otherwise gets separate files.
-    fn is_same(&self, first: usize, number: usize, file: &FileEntry) -> bool {
-        first != number && self.plan.files.get(first).is_some_and(|other| other.entry == *file)
+struct Planner {
+    filter: Filter,
+    steps: Spool<Step>,
+    totals: Totals,
+    /// Folders that the walk is in, and whether they are in the plan yet: with a choice of files, folders nobody needs are
+    /// left out.
+    open: Vec<(PlanDir, bool)>,
+    /// First name of each group, with its content.
+    names: BTreeMap<u64, (FirstName, FileEntry)>,
+}
+
+impl Visitor for Planner {
+    type Error = FetchError;
+
+    fn enter(&mut self, path: &[u8], entry: &Entry, _: &Directory) -> Result<bool, FetchError> {
+        self.leave_to(depth(path))?;
+        let path = to_path(path);
+        if self.filter.exclude.covers(&path, true) {
+            return Ok(false);
+        }
+        let is_wanted = self.filter.wants(&path, true);
+        self.open.push((PlanDir { path, mode: entry.mode, mtime: entry.mtime }, false));
+        if is_wanted {
+            self.need_open()?;
+        }
+        Ok(true)
+    }
+
+    fn visit(&mut self, path: &[u8], entry: &Entry) -> Result<(), FetchError> {
+        self.leave_to(depth(path))?;
+        let path = to_path(path);
+        if !self.filter.wants(&path, false) {
+            return Ok(());
+        }
+        self.need_open()?;
+        let step = match &entry.kind {
+            EntryKind::Symlink(target) => {
+                self.totals.links += 1;
+                Step::Link(PlanLink { path, mtime: entry.mtime, target: target.clone() })
+            }
+            EntryKind::File(file) => {
+                let number = self.totals.files;
+                self.totals.files += 1;
+                // The manifest's own sum has been checked to fit.
+                self.totals.bytes += file.size;
+                let same_as = self.first_name(&path, file);
+                let entry_file = file.clone();
+                let (mode, mtime) = (entry.mode, entry.mtime);
+                Step::File(PlanFile { path, mode, mtime, entry: entry_file, same_as, number })
+            }
+            EntryKind::Dir(_) => return Ok(()),
+        };
+        Ok(self.steps.push(&step)?)
     }
 }
 
-fn units(files: &[PlanFile]) -> Vec<Range<usize>> {
-    let mut units = Vec::new();
-    let mut start = 0;
-    let mut bytes = 0;
-    for (number, file) in files.iter().enumerate() {
-        let full = number - start == UNIT_FILES || bytes + file.entry.size > UNIT_BYTES;
-        if full && number > start {
-            units.push(start..number);
-            (start, bytes) = (number, 0);
+impl Planner {
+    /// Leaves folders until so many are open.
+    fn leave_to(&mut self, depth: usize) -> Result<(), FetchError> {
+        while self.open.len() > depth {
+            if let Some((dir, true)) = self.open.pop() {
+                self.steps.push(&Step::Leave(dir))?;
+            }
         }
-        bytes = bytes.saturating_add(file.entry.size);
+        Ok(())
     }
-    if start < files.len() {
-        units.push(start..files.len());
+
+    /// The open folders have to be there.
+    fn need_open(&mut self) -> Result<(), FetchError> {
+        for (dir, is_in_plan) in self.open.iter_mut().filter(|(_, is_in_plan)| !is_in_plan) {
+            self.steps.push(&Step::Enter(dir.clone()))?;
+            self.totals.dirs += 1;
+            *is_in_plan = true;
+        }
+        Ok(())
     }
-    units
+
+    /// Names of one group must be one file; a manifest that says otherwise gets separate files.
+    fn first_name(&mut self, path: &Path, file: &FileEntry) -> Option<FirstName> {
+        let group = file.hard_link?;
+        match self.names.get(&group) {
+            Some((first, entry)) => (entry == file).then(|| first.clone()),
+            None => {
+                self.names.insert(group, (FirstName { path: path.to_owned() }, file.clone()));
+                None
+            }
+        }
+    }
+}
+
+/// Folders above a path.
+fn depth(path: &[u8]) -> usize {
+    path.iter().filter(|byte| **byte == b'/').count()
 }
 
 fn to_path(path: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(path))
+}
+
+/// Paths as their raw bytes.
+mod as_bytes {
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+
+    use minicbor::decode::{Decoder, Error};
+    use minicbor::encode::{self, Encoder, Write};
+
+    pub(super) fn encode<C, W: Write>(
+        path: &Path,
+        encoder: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        encoder.bytes(path.as_os_str().as_bytes()).map(drop)
+    }
+
+    pub(super) fn decode<C>(decoder: &mut Decoder<'_>, _: &mut C) -> Result<PathBuf, Error> {
+        decoder.bytes().map(super::to_path)
+    }
 }

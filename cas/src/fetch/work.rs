@@ -4,7 +4,6 @@ mod local;
 
 use std::fs::File;
 use std::io::Read;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use forebay_format::{ChunkId, Content, FileDigest};
@@ -13,8 +12,8 @@ use rustix::io::Errno;
 
 use self::local::{Local, OldFiles};
 use super::place::{LastFolder, Place, partial_path, set_metadata, split};
-use super::plan::{Plan, PlanFile};
-use super::{Counts, FetchError, FetchOptions};
+use super::plan::PlanFile;
+use super::{Counts, FetchError, FetchOptions, Missing};
 use crate::chunker::FastCdc;
 use crate::layout::Layout;
 use crate::numbers::index;
@@ -43,29 +42,27 @@ pub(super) struct Buffers {
 pub(super) struct Worker<'w> {
     pub(super) pieces: PieceReader<'w>,
     pub(super) place: &'w Place,
-    pub(super) plan: &'w Plan,
     pub(super) options: &'w FetchOptions,
     pub(super) counts: &'w Counts,
     pub(super) progress: &'w Progress,
     pub(super) chunker: FastCdc,
-    /// Offline: files and bytes that are not there.
-    pub(super) missing: &'w Mutex<Vec<(usize, u64)>>,
+    /// Offline: what is not there.
+    pub(super) missing: &'w Mutex<Missing>,
     pub(super) buffers: Buffers,
 }
 
 /// A file that is being written.
-struct Growing {
-    number: usize,
+struct Growing<'f> {
+    plan: &'f PlanFile,
     file: File,
 }
 
 impl Worker<'_> {
     /// Does a few neighbouring files.
-    pub(super) fn unit(&mut self, unit: &Range<usize>) -> Result<(), FetchError> {
+    pub(super) fn unit(&mut self, unit: &[PlanFile]) -> Result<(), FetchError> {
         let mut last = LastFolder::default();
         let mut absent = Vec::new();
-        for number in unit.clone() {
-            let file = &self.plan.files[number];
+        for file in unit {
             if file.same_as.is_some() {
                 self.done();
             } else if self.is_there(file, &mut last)? {
@@ -73,11 +70,11 @@ impl Worker<'_> {
                 Progress::add(&self.progress.bytes, file.entry.size);
                 self.done();
             } else if self.options.offline {
-                self.missing.lock().push((number, file.entry.size));
+                self.missing.lock().add(file);
             } else if file.entry.size <= WHOLE_BYTES {
-                absent.push(number);
+                absent.push(file);
             } else {
-                self.large(number, &mut last)?;
+                self.large(file, &mut last)?;
             }
         }
         self.small(&absent, &mut last)
@@ -132,11 +129,10 @@ impl Worker<'_> {
     }
 
     /// Files of up to a few MiB: all their chunks are asked for together, then each file is written whole.
-    fn small(&mut self, numbers: &[usize], last: &mut LastFolder) -> Result<(), FetchError> {
-        let mut contents: Vec<Vec<u8>> = Vec::with_capacity(numbers.len());
+    fn small(&mut self, files: &[&PlanFile], last: &mut LastFolder) -> Result<(), FetchError> {
+        let mut contents: Vec<Vec<u8>> = Vec::with_capacity(files.len());
         let mut pieces = Vec::new();
-        for (slot, number) in numbers.iter().enumerate() {
-            let file = &self.plan.files[*number];
+        for (slot, file) in files.iter().enumerate() {
             let mut content = vec![0; index(file.entry.size)];
             if let Content::Inline(bytes) = &file.entry.content {
                 content.copy_from_slice(bytes);
@@ -148,20 +144,18 @@ impl Worker<'_> {
             })?;
             contents.push(content);
         }
-        let (place, plan) = (self.place, self.plan);
-        let old_paths = numbers.iter().map(|number| &plan.files[*number]).collect::<Vec<_>>();
+        let place = self.place;
         let mut olds = OldFiles::of(self.chunker);
         let mut near = |base: ChunkId, plain: &mut Vec<u8>| {
-            olds.read(base, plain, old_paths.len(), &mut |slot| open_existing(place, old_paths[slot], last))
+            olds.read(base, plain, files.len(), &mut |slot| open_existing(place, files[slot], last))
         };
         self.pieces.read_near::<FetchError>(pieces, &mut near, |piece, plain| {
             let start = index(piece.offset);
             contents[piece.slot][start..start + plain.len()].copy_from_slice(plain);
             Ok(())
         })?;
-        for (number, content) in numbers.iter().zip(contents) {
-            let file = &self.plan.files[*number];
-            let growing = self.create(*number, last)?;
+        for (file, content) in files.iter().zip(contents) {
+            let growing = self.create(file, last)?;
             for extent in Layout::of(&file.entry).extents() {
                 let bytes = &content[index(extent.start)..index(extent.end)];
                 write_at(self.place, file, &growing.file, bytes, extent.start)?;
@@ -173,9 +167,8 @@ impl Worker<'_> {
     }
 
     /// A file that grows in a partial file: what is in it, or in an older version of the file, is not read again.
-    fn large(&mut self, number: usize, last: &mut LastFolder) -> Result<(), FetchError> {
-        let file = &self.plan.files[number];
-        let growing = self.create(number, last)?;
+    fn large(&mut self, file: &PlanFile, last: &mut LastFolder) -> Result<(), FetchError> {
+        let growing = self.create(file, last)?;
         let old = open_existing(self.place, file, last);
         let mut local = Local::of(old, self.chunker);
         let mut batch: Vec<Piece> = Vec::new();
@@ -238,8 +231,7 @@ impl Worker<'_> {
     }
 
     /// Opens the partial file, with its final length: what is not written yet is a hole.
-    fn create(&self, number: usize, last: &mut LastFolder) -> Result<Growing, FetchError> {
-        let file = &self.plan.files[number];
+    fn create<'f>(&self, file: &'f PlanFile, last: &mut LastFolder) -> Result<Growing<'f>, FetchError> {
         let partial = partial_path(file);
         let (above, name) = split(&partial);
         let folder = last.get(self.place, above)?;
@@ -259,12 +251,12 @@ impl Worker<'_> {
         growing
             .set_len(file.entry.size)
             .map_err(|source| self.place.write_error(&file.path, file.entry.size, source))?;
-        Ok(Growing { number, file: growing })
+        Ok(Growing { plan: file, file: growing })
     }
 
     /// Gives a whole file its mode, time and final name.
-    fn complete(&self, growing: Growing, written: u64, last: &mut LastFolder) -> Result<(), FetchError> {
-        let file = &self.plan.files[growing.number];
+    fn complete(&self, growing: Growing<'_>, written: u64, last: &mut LastFolder) -> Result<(), FetchError> {
+        let file = growing.plan;
         let io = |errno| self.place.io(&file.path, errno);
         set_metadata(&growing.file, file.mode, file.mtime).map_err(io)?;
         let (above, name) = split(&file.path);

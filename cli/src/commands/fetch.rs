@@ -18,6 +18,7 @@ pub(crate) fn run(context: &Context<'_>, args: &FetchArgs) -> Result<(), Failure
         exclude: args.exclude.clone(),
         delete: args.delete,
         offline: context.settings.values.offline,
+        cache: context.settings.values.cache_dir.clone(),
         threads: context.settings.values.threads,
     };
     let meter = context.meter("fetch");

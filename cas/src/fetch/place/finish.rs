@@ -10,8 +10,9 @@ use rustix::io::Errno;
 
 use super::{LastFolder, MODE_BITS, Place, PlaceError, split, times};
 use crate::clock::Clock;
-use crate::fetch::plan::{Plan, PlanFile, PlanLink};
-use crate::index::{IndexError, LocalIndex, StatRecord};
+use crate::fetch::FetchError;
+use crate::fetch::plan::{Plan, PlanFile, PlanLink, Step};
+use crate::index::{LocalIndex, StatRecord};
 use crate::scan::stamp;
 
 /// Records of files written to the index at once.
@@ -19,48 +20,59 @@ const STATS_BATCH: usize = 4096;
 
 impl Place {
     /// Makes further names and links, then gives the folders their modes and times, deepest first, the root last.
-    pub(in crate::fetch) fn finish(&self, plan: &Plan, root: &Snapshot) -> Result<(), PlaceError> {
-        let mut last = LastFolder::default();
-        for file in &plan.files {
-            if let Some(first) = file.same_as {
-                self.link_name(&plan.files[first], file, &mut last)?;
-            }
-        }
-        for link in &plan.links {
-            self.symlink(link, &mut last)?;
-        }
-        drop(last);
-        for dir in plan.dirs.iter().rev() {
-            let folder = self.folder(&dir.path)?;
-            self.set_folder(&folder, &dir.path, dir.mode, dir.mtime)?;
-        }
-        self.set_folder(&self.root, Path::new(""), root.mode, root.mtime)
-    }
-
-    /// Remembers the files as they are now, so that the next fetch need not read them. Files that changed so lately that
-    /// another change could look the same are not remembered.
-    pub(in crate::fetch) fn remember(
+    ///
+    /// The files are remembered as they are now, so that the next fetch need not read them. Those that changed so lately
+    /// that another change could look the same are not.
+    pub(in crate::fetch) fn finish(
         &self,
-        plan: &Plan,
+        plan: &mut Plan,
+        root: &Snapshot,
         index: &LocalIndex,
         clock: &dyn Clock,
-    ) -> Result<(), IndexError> {
-        let now = clock.now();
+    ) -> Result<(), FetchError> {
         let mut last = LastFolder::default();
+        plan.each(|_, step| {
+            match step {
+                Step::File(file) => {
+                    if let Some(first) = &file.same_as {
+                        self.link_name(&first.path, &file, &mut last)?;
+                    }
+                }
+                Step::Link(link) => self.symlink(&link, &mut last)?,
+                Step::Enter(_) | Step::Leave(_) => {}
+            }
+            Ok(())
+        })?;
+        let now = clock.now();
         let mut batch: Vec<(u64, u64, StatRecord)> = Vec::new();
-        for file in &plan.files {
-            // Whatever keeps a file from being looked at again only costs the next fetch time.
-            let Ok(stat) = self.stat(&file.path, &mut last) else { continue };
-            let stamp = stamp(&stat);
-            if stamp.size == file.entry.size && stamp.is_settled(now) {
-                batch.push((stat.st_dev, stat.st_ino, StatRecord::fetched(stamp, file.entry.digest)));
+        let put = |batch: &mut Vec<(u64, u64, StatRecord)>| {
+            let put = index.put_stats(batch.iter().map(|(device, inode, record)| (*device, *inode, record)));
+            batch.clear();
+            put
+        };
+        plan.each(|_, step| {
+            match step {
+                Step::File(file) => {
+                    // Whatever keeps a file from being looked at again only costs the next fetch time.
+                    let Ok(stat) = self.stat(&file.path, &mut last) else { return Ok(()) };
+                    let stamp = stamp(&stat);
+                    if stamp.size == file.entry.size && stamp.is_settled(now) {
+                        batch.push((stat.st_dev, stat.st_ino, StatRecord::fetched(stamp, file.entry.digest)));
+                    }
+                    if batch.len() == STATS_BATCH {
+                        put(&mut batch)?;
+                    }
+                }
+                Step::Leave(dir) => {
+                    let folder = self.folder(&dir.path)?;
+                    self.set_folder(&folder, &dir.path, dir.mode, dir.mtime)?;
+                }
+                Step::Enter(_) | Step::Link(_) => {}
             }
-            if batch.len() == STATS_BATCH {
-                index.put_stats(batch.iter().map(|(device, inode, record)| (*device, *inode, record)))?;
-                batch.clear();
-            }
-        }
-        index.put_stats(batch.iter().map(|(device, inode, record)| (*device, *inode, record)))
+            Ok(())
+        })?;
+        put(&mut batch)?;
+        Ok(self.set_folder(&self.root, Path::new(""), root.mode, root.mtime)?)
     }
 
     /// What is at a path now, links not followed.
@@ -71,9 +83,9 @@ impl Place {
     }
 
     /// Gives a file another name, unless it has it.
-    fn link_name(&self, first: &PlanFile, file: &PlanFile, last: &mut LastFolder) -> Result<(), PlaceError> {
+    fn link_name(&self, first: &Path, file: &PlanFile, last: &mut LastFolder) -> Result<(), PlaceError> {
         let io = |errno| self.io(&file.path, errno);
-        let (above, name) = split(&first.path);
+        let (above, name) = split(first);
         let first_folder = self.folder(above)?;
         let target = rustix::fs::statat(&first_folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
         if let Ok(stat) = self.stat(&file.path, last) {

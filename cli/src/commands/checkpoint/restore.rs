@@ -26,6 +26,7 @@ pub(super) fn run(context: &Context<'_>, args: &RestoreArgs) -> Result<(), Failu
         exclude: Vec::new(),
         delete: false,
         offline: context.settings.values.offline,
+        cache: context.settings.values.cache_dir.clone(),
         threads: context.settings.values.threads,
     };
     let meter = context.meter("restore");
